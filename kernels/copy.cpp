@@ -1,0 +1,22 @@
+#include <fusegrad/kernels/fill.h>
+
+namespace fusegrad::kernels {
+
+void copy(const Tensor& src, const Tensor& dst) {
+  if (src.numel() == 0) return;
+  if (src.device() != dst.device()) {
+    Tensor converted = src;
+    if (src.dtype() != dst.dtype()) {
+      converted = Tensor::empty(src.shape(), dst.dtype(), src.device());
+      copy(src, converted);
+    }
+    return copy_bytes(dst.raw(), dst.device(), converted.raw(), src.device(), dst.bytes());
+  }
+  if (src.dtype() == dst.dtype()) return copy_bytes(dst.raw(), dst.device(), src.raw(), src.device(), dst.bytes());
+  if constexpr (kCudaBuilt) {
+    if (dst.device().is_cuda()) return cuda::copy(src, dst);
+  }
+  cpu::copy(src, dst);
+}
+
+}  // namespace fusegrad::kernels
