@@ -88,6 +88,8 @@ class Tensor {
   /// `Module::to` does. The gradient is dropped if it no longer fits.
   void set_data(const Tensor& source) const;
   [[nodiscard]] bool is_same(const Tensor& other) const { return impl_ == other.impl_; }
+  /// True if no other handle, view or saved tensor reaches these elements.
+  [[nodiscard]] bool is_sole_owner() const { return impl_.use_count() == 1 && impl_->storage.use_count() == 1; }
   /// Identity, for use as a key.
   [[nodiscard]] const TensorImpl* id() const { return impl_.get(); }
 

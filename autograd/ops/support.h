@@ -1,0 +1,17 @@
+#pragma once
+// Small unrecorded helpers that several operations' backward share.
+
+#include <fusegrad/runtime/tensor.h>
+
+namespace fusegrad::ops {
+
+/// x in `dtype`: itself, or a converted copy.
+Tensor as_dtype(const Tensor& x, DType dtype);
+
+/// x repeated to `shape`, which it broadcasts to.
+Tensor expand(const Tensor& x, const Shape& shape);
+
+/// The way back of broadcasting: x summed over the dimensions in which `shape` has size 1 or that it lacks.
+Tensor sum_to(const Tensor& x, const Shape& shape);
+
+}  // namespace fusegrad::ops

@@ -1,0 +1,99 @@
+#pragma once
+// Gradients of mixed precision: check, unscale, norm, clip, and the move of the scale. Each works on a list of tensors
+// of any sizes and floating dtypes in one launch. Formulas: math/grad_scaler.h; order of sums: math/reduction.h.
+
+#include <fusegrad/kernels/math/grad_scaler.h>
+#include <fusegrad/kernels/tensor_list.h>
+
+namespace fusegrad::kernels {
+
+/// What a read-only pass over gradients finds out. Any part may be left out (null, or kind none).
+struct GradCheck {
+  enum class Norm : std::uint8_t { none, l2, max, l1, p };
+  const float* inverse_scale = nullptr;  ///< gradients are looked at times this
+  float* found_inf = nullptr;            ///< set to 1 if an unscaled gradient is inf or NaN; never set to 0
+  Norm norm = Norm::none;
+  double p = 2;               ///< the exponent, for kind p
+  double* norm_out = nullptr;  ///< (Σ |g|ᵖ)^(1/p) over all gradients as one vector, in double
+};
+
+/// Where the scaler's state lives: one element each, on one device.
+struct ScalerPointers {
+  float* scale = nullptr;
+  float* inverse_scale = nullptr;
+  std::int64_t* growth_tracker = nullptr;
+  std::int64_t* skipped = nullptr;
+  std::int64_t* skipped_in_a_row = nullptr;
+};
+
+namespace cpu {
+void check_gradients(const TensorList& grads, const GradCheck& check);
+void unscale_gradients(const TensorList& grads, const float* inverse_scale, float* found_inf);
+void multiply_gradients(const TensorList& grads, const double* factor);
+void clamp_gradients(const TensorList& grads, double limit);
+void clip_coefficient(Device device, const double* norm, double max_norm, double* coefficient);
+void update_scale(Device device, const ScalerPointers& state, const float* found_inf,
+                  const math::ScalerOptions& options);
+}  // namespace cpu
+namespace cuda {
+void check_gradients(const TensorList& grads, const GradCheck& check);
+void unscale_gradients(const TensorList& grads, const float* inverse_scale, float* found_inf);
+void multiply_gradients(const TensorList& grads, const double* factor);
+void clamp_gradients(const TensorList& grads, double limit);
+void clip_coefficient(Device device, const double* norm, double max_norm, double* coefficient);
+void update_scale(Device device, const ScalerPointers& state, const float* found_inf,
+                  const math::ScalerOptions& options);
+}  // namespace cuda
+
+/// Reads every gradient once; writes only what `check` asks for. A norm over no elements is 0; a NaN gradient gives a NaN
+/// norm. In `p` kinds other than max, sums are taken in double in the fixed order, so the norm neither overflows nor
+/// underflows where f32 gradients are concerned, and kinds l2, l1 and max have the same bits on every device.
+inline void check_gradients(const TensorList& grads, const GradCheck& check) {
+  if constexpr (kCudaBuilt) {
+    if (grads.device().is_cuda()) return cuda::check_gradients(grads, check);
+  }
+  cpu::check_gradients(grads, check);
+}
+
+/// g ← g · inverse_scale for every gradient, rounded to its dtype; sets `found_inf` to 1 if a product is inf or NaN.
+inline void unscale_gradients(const TensorList& grads, const float* inverse_scale, float* found_inf) {
+  if constexpr (kCudaBuilt) {
+    if (grads.device().is_cuda()) return cuda::unscale_gradients(grads, inverse_scale, found_inf);
+  }
+  cpu::unscale_gradients(grads, inverse_scale, found_inf);
+}
+
+/// g ← g · factor for every gradient, rounded to its dtype.
+inline void multiply_gradients(const TensorList& grads, const double* factor) {
+  if constexpr (kCudaBuilt) {
+    if (grads.device().is_cuda()) return cuda::multiply_gradients(grads, factor);
+  }
+  cpu::multiply_gradients(grads, factor);
+}
+
+/// g ← min(max(g, −limit), limit) for every gradient; NaN stays.
+inline void clamp_gradients(const TensorList& grads, double limit) {
+  if constexpr (kCudaBuilt) {
+    if (grads.device().is_cuda()) return cuda::clamp_gradients(grads, limit);
+  }
+  cpu::clamp_gradients(grads, limit);
+}
+
+/// coefficient ← min(1, max_norm / (norm + 1e-6)), on the device.
+inline void clip_coefficient(Device device, const double* norm, double max_norm, double* coefficient) {
+  if constexpr (kCudaBuilt) {
+    if (device.is_cuda()) return cuda::clip_coefficient(device, norm, max_norm, coefficient);
+  }
+  cpu::clip_coefficient(device, norm, max_norm, coefficient);
+}
+
+/// Moves the scale by one step (math::updated), on the device.
+inline void update_scale(Device device, const ScalerPointers& state, const float* found_inf,
+                         const math::ScalerOptions& options) {
+  if constexpr (kCudaBuilt) {
+    if (device.is_cuda()) return cuda::update_scale(device, state, found_inf, options);
+  }
+  cpu::update_scale(device, state, found_inf, options);
+}
+
+}  // namespace fusegrad::kernels
