@@ -2,6 +2,8 @@
 // Gradients of mixed precision: check, unscale, norm, clip, and the move of the scale. Each works on a list of tensors
 // of any sizes and floating dtypes in one launch. Formulas: math/grad_scaler.h; order of sums: math/reduction.h.
 
+#include <cmath>
+
 #include <fusegrad/kernels/math/grad_scaler.h>
 #include <fusegrad/kernels/tensor_list.h>
 
@@ -16,6 +18,13 @@ struct GradCheck {
   double p = 2;               ///< the exponent, for kind p
   double* norm_out = nullptr;  ///< (Σ |g|ᵖ)^(1/p) over all gradients as one vector, in double
 };
+
+/// The kind of the p-norm for `p` (infinity: the maximum).
+inline GradCheck::Norm norm_kind(double p) {
+  if (p == 2) return GradCheck::Norm::l2;
+  if (p == 1) return GradCheck::Norm::l1;
+  return std::isinf(p) ? GradCheck::Norm::max : GradCheck::Norm::p;
+}
 
 /// Where the scaler's state lives: one element each, on one device.
 struct ScalerPointers {

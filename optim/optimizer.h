@@ -1,0 +1,84 @@
+#pragma once
+// Optimizer: what a trainer and a gradient scaler may ask of one. The two questions at the centre are `owns_unscaling`
+// and `owns_clipping`: whoever divides the gradients by the loss scale is decided by their answers, in one place
+// (amp/grad_scaler.h), so that it happens exactly once.
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <fusegrad/runtime/state_dict.h>
+#include <fusegrad/runtime/tensor.h>
+
+namespace fusegrad::optim {
+
+/// What happens to the gradients inside the pass that updates the parameters. Every field is a scalar on the parameters'
+/// device, or undefined where nothing is to be done; they are arguments of one step, never state of the optimizer.
+struct GradTransform {
+  Tensor inverse_scale;     ///< f32: gradients are multiplied by it
+  Tensor found_inf;         ///< f32: nonzero means that the step changes nothing at all
+  Tensor clip_coefficient;  ///< f64: unscaled gradients are multiplied by it
+  double clip_value = 0;    ///< then limited to ± this; 0: not limited
+};
+
+/// Base class. A subclass implements `name` and `step`; one that unscales in its own pass also answers `owns_unscaling` and
+/// implements `step(const GradTransform&)`; one with state of its own extends the state dict.
+class Optimizer {
+ public:
+  virtual ~Optimizer() = default;
+  Optimizer(const Optimizer&) = delete;
+  Optimizer& operator=(const Optimizer&) = delete;
+
+  /// The name that messages use, e.g. "FusedAdam".
+  [[nodiscard]] virtual std::string_view name() const = 0;
+
+  /// True if `step(GradTransform)` divides the gradients by the loss scale in the pass that updates the parameters.
+  [[nodiscard]] virtual bool owns_unscaling() const { return false; }
+  /// True if that pass can also apply a clip coefficient and a clip value.
+  [[nodiscard]] virtual bool owns_clipping() const { return false; }
+
+  /// Updates every parameter that has a gradient. Parameters without one keep every bit, their state too.
+  virtual void step() = 0;
+  /// The same on transformed gradients. Throws `StateError` unless the optimizer owns unscaling.
+  virtual void step(const GradTransform& transform);
+
+  /// Drops all gradients.
+  void zero_grad();
+
+  /// All parameters, group after group.
+  [[nodiscard]] const std::vector<Tensor>& parameters() const { return parameters_; }
+  /// The gradients that exist, in the order of the parameters.
+  [[nodiscard]] std::vector<Tensor> gradients() const;
+
+  [[nodiscard]] std::size_t group_count() const { return learning_rates_.size(); }
+  /// The learning rate of one parameter group. Throws `ValueError` for a group that is not there.
+  [[nodiscard]] double learning_rate(std::size_t group = 0) const;
+  /// Sets it from the next step on. Throws `ValueError` for a negative or NaN rate.
+  void set_learning_rate(double lr, std::size_t group = 0);
+
+  /// State and options. Tensors: "state.<i>.<name>" for parameter i; numbers: "param_groups.<g>.<option>". Reading it
+  /// from a GPU waits.
+  [[nodiscard]] virtual StateDict state_dict() const;
+  /// Takes over a saved state, on any device. Throws `StateError` (wrong names or numbers of parameters and groups) or
+  /// `ShapeError`; then nothing has changed.
+  virtual void load_state_dict(const StateDict& state);
+
+ protected:
+  Optimizer() = default;
+  /// Registers one group. Throws `ValueError` for an empty list, an undefined tensor, a parameter that is not a leaf with
+  /// `requires_grad`, one that was given before, and a negative or NaN learning rate.
+  void add_group(const std::vector<Tensor>& parameters, double lr);
+  /// The group of parameter `index`.
+  [[nodiscard]] std::size_t group_of(std::size_t index) const { return groups_[index]; }
+
+ private:
+  std::vector<Tensor> parameters_;
+  std::vector<std::size_t> groups_;  // of each parameter
+  std::vector<double> learning_rates_;
+};
+
+/// Throws `ValueError` in the name of `optimizer` unless `valid`; the message shows the option's name and value.
+void require_option(bool valid, std::string_view optimizer, std::string_view option, double value,
+                    std::string_view want);
+
+}  // namespace fusegrad::optim
