@@ -3,10 +3,11 @@
 // same `manual_seed`, for both of its generators. The generator decides the numbers and the tensor's device only where
 // they are computed.
 //
-// From a CpuGenerator every number equals PyTorch's on an x86-64 processor with AVX2, bit for bit, but for normals of
-// fewer than 16 elements and of f64, f16 and bf16, which go through the C library's log, sine and cosine. From a
-// CudaGenerator uniforms are equal bit for bit. So are normals on a GPU; normals computed on the CPU differ from
-// PyTorch's by the error of a GPU's fast sine and cosine, about 1e-6 · std.
+// Of a CpuGenerator, uniforms, and f32 normals in tensors of 16 elements or more, equal PyTorch's on an x86-64
+// processor with AVX2 bit for bit. Other normals go through the C library's log, sine and cosine, so their last bits
+// are that library's (with glibc 2.36 they are equal too). Of a CudaGenerator, uniforms are equal bit for bit, and so
+// are normals on a GPU, but for the last bits in f64; those that the CPU computes lie within the error of a GPU's fast
+// sine and cosine, about 1e-6 · std.
 //
 // A launch recorded into a CUDA graph keeps its offset: each replay draws the same numbers again.
 

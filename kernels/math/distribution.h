@@ -2,7 +2,6 @@
 // What the CUDA generator makes of the words of one Philox draw, and which elements of a tensor get it. Host loop and
 // device kernel share it, so the CPU draws a GPU's numbers.
 
-#include <array>
 #include <cstdint>
 #include <type_traits>
 

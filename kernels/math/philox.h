@@ -3,7 +3,6 @@
 // from a key and a 128-bit counter, without state. Hence any element of a tensor can be drawn alone, by any thread, on
 // the host as on the device.
 
-#include <array>
 #include <cstdint>
 
 #include <fusegrad/runtime/host_device.h>

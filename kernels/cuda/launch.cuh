@@ -1,0 +1,49 @@
+#pragma once
+// The one way to launch a kernel: on the current stream of a device, with the launch checked.
+
+#include <cstdint>
+
+#include <cuda_runtime_api.h>
+
+#include <fusegrad/runtime/cuda/check.h>
+#include <fusegrad/runtime/cuda/driver.h>
+#include <fusegrad/runtime/stream.h>
+
+namespace fusegrad::cuda {
+
+/// Launches `kernel(args...)` with one-dimensional blocks. Zero blocks are no launch. Throws `DeviceError` if the launch
+/// fails.
+template <class... Parameters, class... Args>
+void launch(Device device, std::int64_t blocks, int threads, void (*kernel)(Parameters...), const Args&... args) {
+  if (blocks == 0) return;
+  const DeviceGuard guard(device.index);
+  const auto stream = static_cast<cudaStream_t>(current_stream(device).handle());
+  kernel<<<static_cast<unsigned>(blocks), static_cast<unsigned>(threads), 0, stream>>>(args...);
+  FUSEGRAD_CUDA_CHECK(cudaGetLastError());
+}
+
+namespace detail {
+
+inline constexpr int kThreads = 256;
+
+template <class Element>
+__global__ void __launch_bounds__(kThreads) elementwise(std::int64_t count, Element element) {
+  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * kThreads;
+  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < count; i += stride) {
+    element(i);
+  }
+}
+
+}  // namespace detail
+
+/// Runs `element(i)` for every i in [0, count) on the device; 64-bit indices, any count.
+template <class Element>
+void for_each_index(Device device, std::int64_t count, const Element& element) {
+  if (count <= 0) return;
+  constexpr std::int64_t kBlocksPerMultiprocessor = 32;
+  const std::int64_t most = device_properties(device.index).multiprocessors * kBlocksPerMultiprocessor;
+  const std::int64_t needed = (count + detail::kThreads - 1) / detail::kThreads;
+  launch(device, needed < most ? needed : most, detail::kThreads, detail::elementwise<Element>, count, element);
+}
+
+}  // namespace fusegrad::cuda
