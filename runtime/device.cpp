@@ -1,8 +1,7 @@
-#include <fusegrad/runtime/device.h>
-
 #include <charconv>
 
 #include <fusegrad/runtime/cuda/driver.h>
+#include <fusegrad/runtime/device.h>
 #include <fusegrad/runtime/error.h>
 
 namespace fusegrad {
@@ -37,7 +36,7 @@ bool cuda_is_available() { return cuda_device_count() > 0; }
 void require_available(Device device, std::string_view op) {
   if (device.is_cpu()) return;
   const int count = cuda_device_count();
-  if (device.index < count) return;
+  if (device.index >= 0 && device.index < count) return;
   std::string reason = cat("this machine has ", count, " usable CUDA devices");
   if (!kCudaBuilt) reason = "this build has no CUDA (FUSEGRAD_CUDA=OFF, or no toolkit was found)";
   throw DeviceError({.op = std::string(op),

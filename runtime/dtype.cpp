@@ -22,7 +22,8 @@ DType parse_dtype(std::string_view text) {
   for (DType dtype : {DType::f16, DType::bf16, DType::f32, DType::f64, DType::i64}) {
     if (name(dtype) == text) return dtype;
   }
-  throw DTypeError({.op = "parse_dtype", .got = cat('"', text, '"'), .want = "f16, bf16, f32, f64 or i64", .way_out = ""});
+  throw DTypeError(
+      {.op = "parse_dtype", .got = cat('"', text, '"'), .want = "f16, bf16, f32, f64 or i64", .way_out = ""});
 }
 
 }  // namespace fusegrad

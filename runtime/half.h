@@ -89,8 +89,8 @@ FUSEGRAD_HD std::uint16_t float_to_float16_bits(float value) {
   const std::uint32_t all = float_bits(value);
   const std::uint32_t sign = (all >> 16) & 0x8000u;
   const std::uint32_t magnitude = all & 0x7fffffffu;
-  constexpr std::uint32_t kNormal = 113u << 23;       // 2^-14, the smallest normal half
-  constexpr std::uint32_t kOverflow = 0x477ff000u;    // 65520, the first float that rounds to infinity
+  constexpr std::uint32_t kNormal = 113u << 23;          // 2^-14, the smallest normal half
+  constexpr std::uint32_t kOverflow = 0x477ff000u;       // 65520, the first float that rounds to infinity
   constexpr std::uint32_t kSubnormalMagic = 126u << 23;  // 0.5, whose last place is 2^-24
   const std::uint32_t subnormal = float_bits(bits_float(magnitude) + bits_float(kSubnormalMagic)) - kSubnormalMagic;
   const std::uint32_t normal = (magnitude - (112u << 23) + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
@@ -148,8 +148,6 @@ FUSEGRAD_HD BFloat16::BFloat16(float value) {
 
 FUSEGRAD_HD BFloat16::BFloat16(double value) : BFloat16(detail::double_to_float_round_to_odd(value)) {}
 
-FUSEGRAD_HD BFloat16::operator float() const {
-  return detail::bits_float(static_cast<std::uint32_t>(bits) << 16);
-}
+FUSEGRAD_HD BFloat16::operator float() const { return detail::bits_float(static_cast<std::uint32_t>(bits) << 16); }
 
 }  // namespace fusegrad

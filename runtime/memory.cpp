@@ -1,8 +1,8 @@
-#include <fusegrad/runtime/memory.h>
-
 #include <algorithm>
+#include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -12,18 +12,20 @@
 
 #include <fusegrad/runtime/cuda/driver.h>
 #include <fusegrad/runtime/error.h>
+#include <fusegrad/runtime/memory.h>
 #include <fusegrad/runtime/stream.h>
 
 namespace fusegrad {
 namespace {
 
 constexpr std::size_t kAlignment = 64;
-constexpr std::size_t kSmallStep = 512;          // blocks up to 1 MiB come in multiples of this
-constexpr std::size_t kLargeStep = 64 << 10;     // larger ones in multiples of this
+constexpr std::size_t kSmallStep = 512;       // blocks up to 1 MiB come in multiples of this
+constexpr std::size_t kLargeStep = 64 << 10;  // larger ones in multiples of this
 constexpr std::size_t kSmallLimit = 1 << 20;
 
 std::size_t block_size(std::size_t bytes) {
   const std::size_t step = bytes <= kSmallLimit ? kSmallStep : kLargeStep;
+  if (bytes > SIZE_MAX - step) return bytes;  // more than there is; the system will say so
   return (std::max<std::size_t>(bytes, 1) + step - 1) / step * step;
 }
 
@@ -46,6 +48,13 @@ void system_release(void* memory, Device device, void* stream) {
 // Blocks of one device. A free block waits under the stream it was made on, because only there is its next use ordered
 // behind its last one.
 class Pool {
+  struct Free;
+  using FreeBlocks = std::multimap<std::pair<void*, std::size_t>, Free>;  // by stream and size
+  struct Free {
+    void* memory;
+    std::list<FreeBlocks::iterator>::iterator age;
+  };
+
  public:
   explicit Pool(Device device) : device_(device) {}
 
@@ -78,13 +87,11 @@ class Pool {
   void give(void* memory, std::size_t size, void* stream) {
     const std::lock_guard lock(mutex_);
     stats_.bytes_now -= static_cast<std::int64_t>(size);
-    // Never keep more than was ever in use at once: enough for any repeating step, and a bound on what is held.
-    if (stats_.bytes_reserved - stats_.bytes_now > highest_) {
-      system_release(memory, device_, stream);
-      stats_.bytes_reserved -= static_cast<std::int64_t>(size);
-    } else {
-      free_.emplace(std::pair(stream, size), memory);
-    }
+    const auto block = free_.emplace(std::pair(stream, size), Free{memory, {}});
+    block->second.age = by_age_.insert(by_age_.end(), block);
+    // Never keep more than was ever in use at once: enough for any repeating step, and a bound on what is held. The
+    // blocks that have waited longest go first, so that sizes of an earlier phase make room for those of this one.
+    while (stats_.bytes_reserved - stats_.bytes_now > highest_) give_back(by_age_.front());
   }
 
   MemoryStats stats() {
@@ -109,22 +116,27 @@ class Pool {
     if (found == free_.end() || found->first.first != stream || found->first.second > wanted + wanted / 4) {
       return {nullptr, 0};
     }
-    const std::pair<void*, std::size_t> block{found->second, found->first.second};
+    const std::pair<void*, std::size_t> block{found->second.memory, found->first.second};
+    by_age_.erase(found->second.age);
     free_.erase(found);
     return block;
   }
 
+  void give_back(FreeBlocks::iterator block) {
+    system_release(block->second.memory, device_, block->first.first);
+    stats_.bytes_reserved -= static_cast<std::int64_t>(block->first.second);
+    by_age_.erase(block->second.age);
+    free_.erase(block);
+  }
+
   void give_back_cached() {
-    for (const auto& [key, memory] : free_) {
-      system_release(memory, device_, key.first);
-      stats_.bytes_reserved -= static_cast<std::int64_t>(key.second);
-    }
-    free_.clear();
+    while (!by_age_.empty()) give_back(by_age_.front());
   }
 
   Device device_;
   std::mutex mutex_;
-  std::multimap<std::pair<void*, std::size_t>, void*> free_;
+  FreeBlocks free_;
+  std::list<FreeBlocks::iterator> by_age_;  // oldest first
   MemoryStats stats_;
   std::int64_t highest_ = 0;
 };

@@ -1,6 +1,6 @@
-#include <fusegrad/runtime/shape.h>
-
 #include <algorithm>
+
+#include <fusegrad/runtime/shape.h>
 
 namespace fusegrad {
 

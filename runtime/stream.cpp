@@ -1,9 +1,8 @@
-#include <fusegrad/runtime/stream.h>
-
 #include <atomic>
 #include <map>
 
 #include <fusegrad/runtime/cuda/driver.h>
+#include <fusegrad/runtime/stream.h>
 
 namespace fusegrad {
 namespace {

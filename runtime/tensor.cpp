@@ -1,8 +1,7 @@
-#include <fusegrad/runtime/tensor.h>
-
 #include <algorithm>
 
 #include <fusegrad/runtime/stream.h>
+#include <fusegrad/runtime/tensor.h>
 
 namespace fusegrad {
 
@@ -23,11 +22,11 @@ TensorImpl& Tensor::impl(std::string_view op) const {
 Tensor Tensor::empty(const Shape& shape, DType dtype, Device device) {
   Tensor tensor;
   tensor.impl_ = std::make_shared<TensorImpl>();
-  std::size_t bytes = 0;
-  if (__builtin_mul_overflow(static_cast<std::size_t>(shape.numel()), element_size(dtype), &bytes)) {
+  std::int64_t bytes = 0;
+  if (__builtin_mul_overflow(shape.numel(), static_cast<std::int64_t>(element_size(dtype)), &bytes)) {
     throw ShapeError({.op = "empty", .got = shape.str(), .want = "fewer than 2^63 bytes", .way_out = ""});
   }
-  tensor.impl_->storage = std::make_shared<Storage>(bytes, device);
+  tensor.impl_->storage = std::make_shared<Storage>(static_cast<std::size_t>(bytes), device);
   tensor.impl_->shape = shape;
   tensor.impl_->dtype = dtype;
   return tensor;

@@ -1,5 +1,3 @@
-#include <fusegrad/runtime/cuda/driver.h>
-
 #include <cstdint>
 #include <cstring>
 #include <map>
@@ -7,6 +5,7 @@
 #include <vector>
 
 #include <fusegrad/runtime/cuda/check.h>
+#include <fusegrad/runtime/cuda/driver.h>
 
 namespace fusegrad::cuda {
 namespace {

@@ -1,6 +1,6 @@
 #pragma once
-// What the runtime asks of CUDA, in types a plain C++ file can hold: a stream or event is an opaque `void*`. Declared in
-// every build, defined only with CUDA; callers stand behind `if constexpr (kCudaBuilt)`.
+// What the runtime asks of CUDA, in types a plain C++ file can hold: a stream or event is an opaque `void*`. Declared
+// in every build, defined only with CUDA; callers stand behind `if constexpr (kCudaBuilt)`.
 
 #include <cstddef>
 
