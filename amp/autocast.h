@@ -12,9 +12,9 @@ struct AutocastOptions {
 };
 
 /// Until the guard's end, `linear` and `matmul` on that kind of device cast their operands to `dtype` and return it;
-/// losses, sums, means, `exp`, `log` and `square` run in f32; everything else keeps its inputs' dtype. f64 is never cast.
-/// Regions nest; the end of one restores what was before. Per thread. Run backward outside the region: each operation
-/// goes back in the precision that forward chose.
+/// losses, sums, means, `exp`, `log` and `square` run in f32; everything else keeps its inputs' dtype. f64 is never
+/// cast. Regions nest; the end of one restores what was before. Per thread. Run backward outside the region: each
+/// operation goes back in the precision that forward chose.
 ///
 ///     Tensor loss;
 ///     {
@@ -22,8 +22,8 @@ struct AutocastOptions {
 ///       loss = mse_loss(model(x), target);   // f32
 ///     }
 ///
-/// A weight's low-precision copy is kept beside the weight and used until the weight's version moves, so changed weights
-/// take effect at once, in the same region too.
+/// A weight's low-precision copy is kept beside the weight and used until the weight's version moves, so changed
+/// weights take effect at once, in the same region too.
 class Autocast {
  public:
   /// Throws `DTypeError` for any dtype but f16 and bf16.

@@ -1,9 +1,8 @@
-#include <fusegrad/amp/grad_scaler.h>
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
+#include <fusegrad/amp/grad_scaler.h>
 #include <fusegrad/autograd/creation.h>
 #include <fusegrad/autograd/inplace.h>
 #include <fusegrad/autograd/ops.h>
@@ -287,8 +286,7 @@ std::int64_t GradScaler::skipped_in_a_row() const {
 StateDict GradScaler::state_dict() const {
   StateDict state;
   if (!options_.enabled) return state;
-  const std::int64_t tracker =
-      counters_.defined() ? counters_.to_vector<std::int64_t>()[0] : init_growth_tracker_;
+  const std::int64_t tracker = counters_.defined() ? counters_.to_vector<std::int64_t>()[0] : init_growth_tracker_;
   state.numbers = {{"scale", get_scale()},
                    {"growth_factor", options_.growth_factor},
                    {"backoff_factor", options_.backoff_factor},

@@ -12,11 +12,11 @@
 namespace fusegrad::amp {
 
 struct GradScalerOptions {
-  double init_scale = 65536;         ///< a normal f32 above 0
-  double growth_factor = 2;          ///< above 1
-  double backoff_factor = 0.5;       ///< in (0, 1)
+  double init_scale = 65536;            ///< a normal f32 above 0
+  double growth_factor = 2;             ///< above 1
+  double backoff_factor = 0.5;          ///< in (0, 1)
   std::int64_t growth_interval = 2000;  ///< good steps in a row before the scale grows; above 0
-  bool enabled = true;               ///< false: every call passes through, for f32 and bf16
+  bool enabled = true;                  ///< false: every call passes through, for f32 and bf16
 };
 
 /// A training step:
@@ -25,15 +25,15 @@ struct GradScalerOptions {
 ///     scaler.step(optimizer);      // unscales, unless the optimizer owns it, and skips if a gradient is inf or NaN
 ///     scaler.update();             // moves the scale
 ///
-/// Between `update` calls each optimizer passes through the stages ready → unscaled → stepped; `unscale_` is optional and
-/// shows the true gradients, for hand-written clipping. `unscale_` then `step` equals `step` alone, bit for bit, whether
-/// the optimizer owns unscaling or not.
+/// Between `update` calls each optimizer passes through the stages ready → unscaled → stepped; `unscale_` is optional
+/// and shows the true gradients, for hand-written clipping. `unscale_` then `step` equals `step` alone, bit for bit,
+/// whether the optimizer owns unscaling or not.
 ///
 /// The scale and all decisions about it live on the device of the first scaled loss. With an optimizer that owns
 /// unscaling nothing is read back; otherwise `step` waits once, to know whether to skip.
 /// What `.grad` holds after `step` is unspecified (scaled or unscaled); call `unscale_` first to look at gradients.
-/// Whether a step is skipped is decided by what `unscale_` or, without it, `step` found in the gradients; what user code
-/// writes into them in between is not looked at again.
+/// Whether a step is skipped is decided by what `unscale_` or, without it, `step` found in the gradients; what user
+/// code writes into them in between is not looked at again.
 class GradScaler {
  public:
   /// Throws `ValueError`, naming the value, for options out of range (unless disabled).
@@ -70,10 +70,11 @@ class GradScaler {
   /// The scale as a device scalar; undefined before the first `scale`.
   [[nodiscard]] const Tensor& scale_tensor() const { return scale_; }
 
-  /// Numbers `scale`, `growth_factor`, `backoff_factor`, `growth_interval`, `_growth_tracker`; empty if disabled. Waits.
+  /// Numbers `scale`, `growth_factor`, `backoff_factor`, `growth_interval`, `_growth_tracker`; empty if disabled.
+  /// Waits.
   [[nodiscard]] StateDict state_dict() const;
-  /// Takes over such a state, before or after the first `scale`. Disabled: does nothing. Throws `StateError` for a state
-  /// without these numbers, `ValueError` for numbers out of range; then nothing has changed.
+  /// Takes over such a state, before or after the first `scale`. Disabled: does nothing. Throws `StateError` for a
+  /// state without these numbers, `ValueError` for numbers out of range; then nothing has changed.
   void load_state_dict(const StateDict& state);
 
  private:
@@ -104,8 +105,8 @@ class GradScaler {
   std::map<const optim::Optimizer*, Record> records_;
 };
 
-/// Throws `StateError` if `clip` is wanted and the optimizer owns unscaling but not clipping: its gradients are unscaled
-/// only inside its own pass, so nobody else can clip them. Names the optimizer, the reason and the ways out.
+/// Throws `StateError` if `clip` is wanted and the optimizer owns unscaling but not clipping: its gradients are
+/// unscaled only inside its own pass, so nobody else can clip them. Names the optimizer, the reason and the ways out.
 void require_clippable(const optim::Optimizer& optimizer, const optim::GradientClip& clip, std::string_view op);
 
 }  // namespace fusegrad::amp

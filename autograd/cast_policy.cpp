@@ -1,7 +1,6 @@
-#include <fusegrad/autograd/cast_policy.h>
-
 #include <array>
 
+#include <fusegrad/autograd/cast_policy.h>
 #include <fusegrad/kernels/fill.h>
 
 namespace fusegrad {

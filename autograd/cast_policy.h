@@ -1,5 +1,6 @@
 #pragma once
-// What autocast asks of operations. The policy stands here, below the operations that consult it; amp/autocast.h sets it.
+// What autocast asks of operations. The policy stands here, below the operations that consult it; amp/autocast.h sets
+// it.
 
 #include <fusegrad/runtime/tensor.h>
 

@@ -1,5 +1,4 @@
 #include <fusegrad/autograd/creation.h>
-
 #include <fusegrad/autograd/inplace.h>
 #include <fusegrad/kernels/fill.h>
 #include <fusegrad/kernels/random.h>

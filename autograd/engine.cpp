@@ -1,10 +1,9 @@
-#include <fusegrad/autograd/engine.h>
-
 #include <queue>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include <fusegrad/autograd/engine.h>
 #include <fusegrad/autograd/grad_mode.h>
 #include <fusegrad/autograd/node.h>
 #include <fusegrad/kernels/binary.h>

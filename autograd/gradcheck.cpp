@@ -1,10 +1,9 @@
-#include <fusegrad/autograd/gradcheck.h>
-
 #include <algorithm>
 #include <cmath>
 
 #include <fusegrad/autograd/creation.h>
 #include <fusegrad/autograd/grad_mode.h>
+#include <fusegrad/autograd/gradcheck.h>
 #include <fusegrad/autograd/inplace.h>
 
 namespace fusegrad {

@@ -22,9 +22,9 @@ struct GradcheckResult {
 };
 
 /// Checks d function / d inputs for every input that requires a gradient: each element's gradient against the central
-/// difference (f(x + h) − f(x − h)) / 2h, both weighted with a fixed non-uniform vector over the elements of the result.
-/// Inputs must be f64 leaves (`DTypeError` otherwise): in f32 the quotient's own error would hide mistakes. The error of
-/// the quotient is about h²·|f‴| + 1e-16·|f|/h, i.e. around 1e-10 for the default step.
+/// difference (f(x + h) − f(x − h)) / 2h, both weighted with a fixed non-uniform vector over the elements of the
+/// result. Inputs must be f64 leaves (`DTypeError` otherwise): in f32 the quotient's own error would hide mistakes. The
+/// error of the quotient is about h²·|f‴| + 1e-16·|f|/h, i.e. around 1e-10 for the default step.
 GradcheckResult gradcheck(const std::function<Tensor(const std::vector<Tensor>&)>& function,
                           const std::vector<Tensor>& inputs, const GradcheckOptions& options = {});
 

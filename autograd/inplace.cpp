@@ -1,6 +1,5 @@
-#include <fusegrad/autograd/inplace.h>
-
 #include <fusegrad/autograd/grad_mode.h>
+#include <fusegrad/autograd/inplace.h>
 #include <fusegrad/kernels/binary.h>
 #include <fusegrad/kernels/fill.h>
 #include <fusegrad/kernels/random.h>

@@ -1,7 +1,7 @@
 #pragma once
 // Writes into an existing tensor. They are not recorded: where recording is on, writing into a tensor that requires a
-// gradient throws `StateError`, and so does writing one in (its gradient would be lost). Each write bumps the version, so
-// that backward notices a changed saved tensor.
+// gradient throws `StateError`, and so does writing one in (its gradient would be lost). Each write bumps the version,
+// so that backward notices a changed saved tensor.
 
 #include <fusegrad/runtime/tensor.h>
 

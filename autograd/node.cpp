@@ -1,10 +1,9 @@
-#include <fusegrad/autograd/node.h>
-
 #include <algorithm>
 #include <atomic>
 #include <utility>
 
 #include <fusegrad/autograd/grad_mode.h>
+#include <fusegrad/autograd/node.h>
 
 namespace fusegrad {
 namespace {

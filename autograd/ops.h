@@ -1,8 +1,8 @@
 #pragma once
 // All differentiable operations. Each lives in autograd/ops/, forward and backward side by side.
 //
-// Operands are on one device (`DeviceError` otherwise). Two operands of different floating dtypes meet in the wider one;
-// f16 with bf16 in f32. 16-bit arithmetic is carried out in f32 and rounded once. Under autocast (amp/autocast.h)
+// Operands are on one device (`DeviceError` otherwise). Two operands of different floating dtypes meet in the wider
+// one; f16 with bf16 in f32. 16-bit arithmetic is carried out in f32 and rounded once. Under autocast (amp/autocast.h)
 // `linear` and `matmul` run in low precision; losses, sums, means, `exp`, `log` and `square` in f32.
 
 #include <fusegrad/runtime/tensor.h>

@@ -1,6 +1,6 @@
 // One whole training step of the reported model (Linear 10×10, MSE, batch 10, Adam), as a hand-written loop runs it:
-// forward, backward, scaler, optimizer. Wall time over many steps with one wait at the end, so that a GPU's queue is full
-// as it is in training. The PyTorch side is bench/peers/training_step.py.
+// forward, backward, scaler, optimizer. Wall time over many steps with one wait at the end, so that a GPU's queue is
+// full as it is in training. The PyTorch side is bench/peers/training_step.py.
 
 #include <benchmark/benchmark.h>
 
@@ -61,9 +61,10 @@ void register_all() {
       for (const Kind kind : {Kind::unfused, Kind::fused}) {
         const std::string name = cat("training_step/", device.is_cpu() ? "cpu" : "cuda", mixed ? "/f16" : "/f32",
                                      kind == Kind::fused ? "/fused" : "/unfused");
-        benchmark::RegisterBenchmark(name.c_str(), [=](benchmark::State& state) {
-          training_step(state, device, mixed, kind);
-        })->UseRealTime()->Unit(benchmark::kMicrosecond);
+        benchmark::RegisterBenchmark(name.c_str(),
+                                     [=](benchmark::State& state) { training_step(state, device, mixed, kind); })
+            ->UseRealTime()
+            ->Unit(benchmark::kMicrosecond);
       }
     }
   }

@@ -200,7 +200,8 @@ const char* text(Precision precision) {
 std::vector<Row> all_rows() {
   std::vector<Row> rows;
   for (const bool by_trainer : {true, false}) {
-    for (const bool fused : {false, true}) rows.push_back({Precision::f32, fused, by_trainer, 0, false, &kF32, 2e-4, 0});
+    for (const bool fused : {false, true})
+      rows.push_back({Precision::f32, fused, by_trainer, 0, false, &kF32, 2e-4, 0});
     for (const bool fused : {false, true}) {
       rows.push_back({Precision::f16_mixed, fused, by_trainer, 0, false, fused ? &kF16Fused : &kF16, 0, 2e-3});
     }
@@ -209,7 +210,8 @@ std::vector<Row> all_rows() {
     }
   }
   rows.push_back({Precision::f16_mixed, true, false, 0, true, &kFaulty, 0, 5e-3});
-  for (const bool fused : {false, true}) rows.push_back({Precision::f32, fused, true, 0.5, false, &kF32Clipped, 0, 2e-3});
+  for (const bool fused : {false, true})
+    rows.push_back({Precision::f32, fused, true, 0.5, false, &kF32Clipped, 0, 2e-3});
   for (const bool fused : {false, true}) {
     rows.push_back({Precision::f16_mixed, fused, true, 0.5, false, &kF16Clipped, 0, 2e-3});
   }
@@ -307,7 +309,8 @@ int main(int argc, char** argv) {
   std::int64_t steps = 10;
   std::string json_file;
   app.add_option("--device", device, "cpu or cuda")->capture_default_str();
-  app.add_option("--steps", steps, "steps to train")->check(CLI::Range(std::int64_t{1}, std::int64_t{1000000}))
+  app.add_option("--steps", steps, "steps to train")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1000000}))
       ->capture_default_str();
   app.add_option("--json", json_file, "write the rows to this file");
   CLI11_PARSE(app, argc, argv);

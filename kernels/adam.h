@@ -9,7 +9,8 @@
 
 namespace fusegrad::kernels {
 
-// One step at a time. --------------------------------------------------------------------------------------------------
+// One step at a time.
+// --------------------------------------------------------------------------------------------------
 
 enum class AdamStep : std::uint8_t {
   negate,
@@ -56,7 +57,8 @@ struct AdamStepArgs {
   double y = 0;
 };
 
-// All at once. ------------------------------------------------------------------------------------------------------------
+// All at once.
+// ------------------------------------------------------------------------------------------------------------
 
 /// One parameter with its state, as kernels see it. Parameter and gradient dtypes: equal, or an f32 parameter with a
 /// 16-bit gradient, or any parameter with an f32 gradient. Moments are f32, or f64 for an f64 parameter.
@@ -82,7 +84,7 @@ struct FusedAdamArgs {
   const DeviceArray<AdamTensor>& tensors;
   const DeviceArray<Chunk>& chunks;
   const DeviceArray<math::AdamGroup>& groups;
-  math::AdamClock* clocks;                        ///< advanced by the launch, unless the step is skipped
+  math::AdamClock* clocks;                       ///< advanced by the launch, unless the step is skipped
   math::AdamCoefficients<double>* coefficients;  ///< scratch, one row a tensor
   math::GradScalars grad;
 };

@@ -15,7 +15,7 @@ struct GradCheck {
   const float* inverse_scale = nullptr;  ///< gradients are looked at times this
   float* found_inf = nullptr;            ///< set to 1 if an unscaled gradient is inf or NaN; never set to 0
   Norm norm = Norm::none;
-  double p = 2;               ///< the exponent, for kind p
+  double p = 2;                ///< the exponent, for kind p
   double* norm_out = nullptr;  ///< (Σ |g|ᵖ)^(1/p) over all gradients as one vector, in double
 };
 
@@ -54,9 +54,9 @@ void update_scale(Device device, const ScalerPointers& state, const float* found
                   const math::ScalerOptions& options);
 }  // namespace cuda
 
-/// Reads every gradient once; writes only what `check` asks for. A norm over no elements is 0; a NaN gradient gives a NaN
-/// norm. In `p` kinds other than max, sums are taken in double in the fixed order, so the norm neither overflows nor
-/// underflows where f32 gradients are concerned, and kinds l2, l1 and max have the same bits on every device.
+/// Reads every gradient once; writes only what `check` asks for. A norm over no elements is 0; a NaN gradient gives a
+/// NaN norm. In `p` kinds other than max, sums are taken in double in the fixed order, so the norm neither overflows
+/// nor underflows where f32 gradients are concerned, and kinds l2, l1 and max have the same bits on every device.
 inline void check_gradients(const TensorList& grads, const GradCheck& check) {
   if constexpr (kCudaBuilt) {
     if (grads.device().is_cuda()) return cuda::check_gradients(grads, check);

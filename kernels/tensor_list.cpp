@@ -1,6 +1,6 @@
-#include <fusegrad/kernels/tensor_list.h>
-
 #include <algorithm>
+
+#include <fusegrad/kernels/tensor_list.h>
 
 namespace fusegrad::kernels {
 

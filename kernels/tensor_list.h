@@ -1,7 +1,7 @@
 #pragma once
-// Many tensors as the subject of one launch. A list of tensors is cut into chunks of `math::kChunk` elements; the chunks
-// lie in device memory, so neither their number nor that of the tensors is limited by what a launch can carry, and empty
-// tensors simply have none.
+// Many tensors as the subject of one launch. A list of tensors is cut into chunks of `math::kChunk` elements; the
+// chunks lie in device memory, so neither their number nor that of the tensors is limited by what a launch can carry,
+// and empty tensors simply have none.
 
 #include <span>
 #include <vector>

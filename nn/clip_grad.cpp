@@ -1,9 +1,8 @@
-#include <fusegrad/nn/clip_grad.h>
-
 #include <cmath>
 
 #include <fusegrad/autograd/creation.h>
 #include <fusegrad/kernels/grad_scaler.h>
+#include <fusegrad/nn/clip_grad.h>
 
 namespace fusegrad::nn {
 namespace {
@@ -33,9 +32,8 @@ Tensor clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm, c
   list.assign(grads, "clip_grad_norm_");
   Tensor norm = empty({}, {.dtype = DType::f64, .device = list.device()});
   const Tensor coefficient = empty_like(norm);
-  kernels::check_gradients(list, {.norm = kernels::norm_kind(options.norm_type),
-                                  .p = options.norm_type,
-                                  .norm_out = norm.data<double>()});
+  kernels::check_gradients(
+      list, {.norm = kernels::norm_kind(options.norm_type), .p = options.norm_type, .norm_out = norm.data<double>()});
   if (options.error_if_nonfinite) {
     const double value = norm.item<double>();
     require(std::isfinite(value), "clip_grad_norm_", "the gradient norm", value, "a finite norm");

@@ -8,8 +8,9 @@
 namespace fusegrad::nn {
 
 struct ClipNormOptions {
-  double norm_type = 2;             ///< p of the p-norm, above 0; infinity for the largest absolute value
-  bool error_if_nonfinite = false;  ///< throw `ValueError`, gradients untouched, if the norm is inf or NaN (waits for it)
+  double norm_type = 2;  ///< p of the p-norm, above 0; infinity for the largest absolute value
+  bool error_if_nonfinite =
+      false;  ///< throw `ValueError`, gradients untouched, if the norm is inf or NaN (waits for it)
 };
 
 /// Multiplies every gradient of `parameters` by min(1, max_norm / (norm + 1e-6)), where `norm` is the p-norm of all of

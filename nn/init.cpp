@@ -1,10 +1,9 @@
-#include <fusegrad/nn/init.h>
-
 #include <algorithm>
 #include <cmath>
 
 #include <fusegrad/autograd/grad_mode.h>
 #include <fusegrad/autograd/inplace.h>
+#include <fusegrad/nn/init.h>
 
 namespace fusegrad::nn::init {
 

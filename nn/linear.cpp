@@ -1,9 +1,8 @@
-#include <fusegrad/nn/linear.h>
-
 #include <cmath>
 
 #include <fusegrad/autograd/ops.h>
 #include <fusegrad/nn/init.h>
+#include <fusegrad/nn/linear.h>
 
 namespace fusegrad::nn {
 

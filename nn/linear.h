@@ -13,8 +13,8 @@ struct LinearOptions {
 
 /// y = x·weightᵀ + bias for x of shape [..., in_features].
 ///
-/// Parameters: `weight` [out_features, in_features] and `bias` [out_features], both uniform in ±1/√in_features, drawn in
-/// this order from the device's default generator: the numbers that PyTorch's Linear gets from the same seed.
+/// Parameters: `weight` [out_features, in_features] and `bias` [out_features], both uniform in ±1/√in_features, drawn
+/// in this order from the device's default generator: the numbers that PyTorch's Linear gets from the same seed.
 class Linear : public Module {
  public:
   /// Throws `ValueError` for a negative number of features.

@@ -1,10 +1,9 @@
-#include <fusegrad/nn/module.h>
-
 #include <algorithm>
 
 #include <fusegrad/autograd/grad_mode.h>
 #include <fusegrad/autograd/inplace.h>
 #include <fusegrad/autograd/ops.h>
+#include <fusegrad/nn/module.h>
 
 namespace fusegrad::nn {
 
@@ -17,7 +16,8 @@ std::vector<std::pair<std::string, Tensor>> Module::named_parameters() const {
 std::vector<Tensor> Module::parameters() const {
   std::vector<Tensor> all;
   for (auto& [name, parameter] : named_parameters()) {
-    const bool listed = std::any_of(all.begin(), all.end(), [&](const Tensor& other) { return other.is_same(parameter); });
+    const bool listed =
+        std::any_of(all.begin(), all.end(), [&](const Tensor& other) { return other.is_same(parameter); });
     if (!listed) all.push_back(parameter);  // a weight that two parts share is one parameter
   }
   return all;

@@ -50,8 +50,8 @@ class Module {
 
   /// The parameters by name; the tensors themselves, not copies.
   [[nodiscard]] StateDict state_dict() const;
-  /// Copies values into the parameters. Throws `StateError` for missing or unknown names and `ShapeError` for other shapes;
-  /// then nothing has changed.
+  /// Copies values into the parameters. Throws `StateError` for missing or unknown names and `ShapeError` for other
+  /// shapes; then nothing has changed.
   void load_state_dict(const StateDict& state);
 
  protected:

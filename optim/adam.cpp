@@ -1,10 +1,9 @@
 // Adam and AdamW with a kernel for every step of the formula.
 
-#include <fusegrad/optim/adam.h>
-
 #include <fusegrad/autograd/creation.h>
 #include <fusegrad/kernels/adam.h>
 #include <fusegrad/kernels/fill.h>
+#include <fusegrad/optim/adam.h>
 
 namespace fusegrad::optim {
 namespace {

@@ -1,6 +1,6 @@
 #pragma once
-// Adam and AdamW, each in two forms with one meaning: `Adam` and `AdamW` run every step of the formula as a kernel of its
-// own over one parameter after the other, as a reader would write it down; `FusedAdam` and `FusedAdamW` update all
+// Adam and AdamW, each in two forms with one meaning: `Adam` and `AdamW` run every step of the formula as a kernel of
+// its own over one parameter after the other, as a reader would write it down; `FusedAdam` and `FusedAdamW` update all
 // parameters in one pass, unscaling and clipping the gradients on the way. Results have the same bits.
 //
 //     FusedAdam optimizer(model.parameters(), {.lr = 1e-3});
@@ -27,10 +27,10 @@ namespace fusegrad::optim {
 
 /// Options of Adam. `weight_decay` is an L2 penalty: it enters the gradient.
 struct AdamOptions {
-  double lr = 1e-3;                            ///< 0 or more
+  double lr = 1e-3;                             ///< 0 or more
   std::pair<double, double> betas{0.9, 0.999};  ///< each in [0, 1)
-  double eps = 1e-8;                           ///< 0 or more
-  double weight_decay = 0;                     ///< 0 or more
+  double eps = 1e-8;                            ///< 0 or more
+  double weight_decay = 0;                      ///< 0 or more
   bool amsgrad = false;
   bool maximize = false;
 };
@@ -120,8 +120,8 @@ class AdamW : public Adam {
   [[nodiscard]] std::string_view name() const override { return "AdamW"; }
 };
 
-/// Adam over all parameters in one pass. It owns unscaling and clipping. Counters, options and learning rates live on the
-/// device, and a step never waits for it. All parameters that step together are on one device.
+/// Adam over all parameters in one pass. It owns unscaling and clipping. Counters, options and learning rates live on
+/// the device, and a step never waits for it. All parameters that step together are on one device.
 class FusedAdam : public AdamFamily {
  public:
   explicit FusedAdam(const std::vector<Tensor>& params, const AdamOptions& options = {});

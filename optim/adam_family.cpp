@@ -48,8 +48,7 @@ std::string group_key(std::size_t group, std::string_view option) { return cat("
 
 }  // namespace
 
-void AdamFamily::add_groups(const std::vector<AdamParamGroup>& groups, const AdamOptions& defaults,
-                            WeightDecay decay) {
+void AdamFamily::add_groups(const std::vector<AdamParamGroup>& groups, const AdamOptions& defaults, WeightDecay decay) {
   if (groups.empty()) add_group({}, defaults.lr);  // throws
   for (const AdamParamGroup& given : groups) {
     const std::pair<double, double> betas = given.betas.value_or(defaults.betas);
@@ -168,9 +167,8 @@ void AdamFamily::load_state_dict(const StateDict& state) {
       kernels::copy(found->second, copy);
       return copy;
     };
-    moments[i] = {.exp_avg = take("exp_avg"),
-                  .exp_avg_sq = take("exp_avg_sq"),
-                  .max_exp_avg_sq = take("max_exp_avg_sq")};
+    moments[i] = {
+        .exp_avg = take("exp_avg"), .exp_avg_sq = take("exp_avg_sq"), .max_exp_avg_sq = take("max_exp_avg_sq")};
     const auto step = state.tensors.find(state_key(i, "step"));
     const auto exact = state.numbers.find(state_key(i, "step"));
     const bool has_step = step != state.tensors.end();

@@ -118,17 +118,17 @@ void FusedAdam::step(const GradTransform& transform) {
     t.coefficients = std::make_unique<Storage>(scratch, device);
   }
 
-  kernels::fused_adam({.device = device,
-                       .tensors = t.tensors,
-                       .chunks = t.chunks,
-                       .groups = t.groups,
-                       .clocks = static_cast<AdamClock*>(t.clocks->data()),
-                       .coefficients = static_cast<math::AdamCoefficients<double>*>(t.coefficients->data()),
-                       .grad = {.inverse_scale = scalar<float>(transform.inverse_scale, device, "inverse_scale"),
-                                .found_inf = scalar<float>(transform.found_inf, device, "found_inf"),
-                                .clip_coefficient =
-                                    scalar<double>(transform.clip_coefficient, device, "clip_coefficient"),
-                                .clip_value = transform.clip_value}});
+  kernels::fused_adam(
+      {.device = device,
+       .tensors = t.tensors,
+       .chunks = t.chunks,
+       .groups = t.groups,
+       .clocks = static_cast<AdamClock*>(t.clocks->data()),
+       .coefficients = static_cast<math::AdamCoefficients<double>*>(t.coefficients->data()),
+       .grad = {.inverse_scale = scalar<float>(transform.inverse_scale, device, "inverse_scale"),
+                .found_inf = scalar<float>(transform.found_inf, device, "found_inf"),
+                .clip_coefficient = scalar<double>(transform.clip_coefficient, device, "clip_coefficient"),
+                .clip_value = transform.clip_value}});
 
   for (std::size_t i = 0; i < active.size(); ++i) {
     const Tensor& parameter = parameters()[active[i]];

@@ -1,8 +1,7 @@
-#include <fusegrad/optim/optimizer.h>
-
 #include <algorithm>
 #include <unordered_set>
 
+#include <fusegrad/optim/optimizer.h>
 #include <fusegrad/runtime/error.h>
 
 namespace fusegrad::optim {

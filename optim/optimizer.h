@@ -12,8 +12,9 @@
 
 namespace fusegrad::optim {
 
-/// What happens to the gradients inside the pass that updates the parameters. Every field is a scalar on the parameters'
-/// device, or undefined where nothing is to be done; they are arguments of one step, never state of the optimizer.
+/// What happens to the gradients inside the pass that updates the parameters. Every field is a scalar on the
+/// parameters' device, or undefined where nothing is to be done; they are arguments of one step, never state of the
+/// optimizer.
 struct GradTransform {
   Tensor inverse_scale;     ///< f32: gradients are multiplied by it
   Tensor found_inf;         ///< f32: nonzero means that the step changes nothing at all
@@ -21,8 +22,8 @@ struct GradTransform {
   double clip_value = 0;    ///< then limited to ± this; 0: not limited
 };
 
-/// Base class. A subclass implements `name` and `step`; one that unscales in its own pass also answers `owns_unscaling` and
-/// implements `step(const GradTransform&)`; one with state of its own extends the state dict.
+/// Base class. A subclass implements `name` and `step`; one that unscales in its own pass also answers `owns_unscaling`
+/// and implements `step(const GradTransform&)`; one with state of its own extends the state dict.
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
@@ -65,8 +66,8 @@ class Optimizer {
 
  protected:
   Optimizer() = default;
-  /// Registers one group. Throws `ValueError` for an empty list, an undefined tensor, a parameter that is not a leaf with
-  /// `requires_grad`, one that was given before, and a negative or NaN learning rate.
+  /// Registers one group. Throws `ValueError` for an empty list, an undefined tensor, a parameter that is not a leaf
+  /// with `requires_grad`, one that was given before, and a negative or NaN learning rate.
   void add_group(const std::vector<Tensor>& parameters, double lr);
   /// The group of parameter `index`.
   [[nodiscard]] std::size_t group_of(std::size_t index) const { return groups_[index]; }

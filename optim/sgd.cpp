@@ -1,8 +1,7 @@
-#include <fusegrad/optim/sgd.h>
-
 #include <fusegrad/autograd/creation.h>
 #include <fusegrad/kernels/binary.h>
 #include <fusegrad/kernels/fill.h>
+#include <fusegrad/optim/sgd.h>
 
 namespace fusegrad::optim {
 namespace {

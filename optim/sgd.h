@@ -16,8 +16,8 @@ struct SGDOptions {
   bool maximize = false;
 };
 
-/// g ← ∇ + λp (−∇ to maximize); b ← μb + (1 − dampening)g, the first time b ← g; g ← g + μb with Nesterov, else g ← b if
-/// μ ≠ 0; p ← p − lr·g. Buffers are in f32 (f64 for f64 parameters).
+/// g ← ∇ + λp (−∇ to maximize); b ← μb + (1 − dampening)g, the first time b ← g; g ← g + μb with Nesterov, else g ← b
+/// if μ ≠ 0; p ← p − lr·g. Buffers are in f32 (f64 for f64 parameters).
 class SGD : public Optimizer {
  public:
   /// Throws `ValueError` for options out of range, and as `Optimizer::add_group`.

@@ -24,7 +24,7 @@ inline std::string device_test_name(const testing::TestParamInfo<Device>& info) 
   if (!fusegrad::cuda_is_available()) GTEST_SKIP() << "no CUDA device"
 
 /// Runs the tests of `fixture` (derived from DeviceTest) on the CPU and on CUDA.
-#define FUSEGRAD_ON_EVERY_DEVICE(fixture)                                                                    \
+#define FUSEGRAD_ON_EVERY_DEVICE(fixture)                                                          \
   INSTANTIATE_TEST_SUITE_P(EveryDevice, fixture, testing::Values(fusegrad::kCPU, fusegrad::kCUDA), \
                            fusegrad::device_test_name)
 

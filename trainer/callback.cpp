@@ -1,11 +1,10 @@
-#include <fusegrad/trainer/callback.h>
-
-#include <unistd.h>
-
 #include <chrono>
 #include <cstdio>
 #include <iostream>
 
+#include <unistd.h>
+
+#include <fusegrad/trainer/callback.h>
 #include <fusegrad/trainer/trainer.h>
 
 namespace fusegrad::trainer {

@@ -13,10 +13,10 @@ class Trainer;
 
 /// Where training stands after an optimizer step.
 struct StepInfo {
-  std::int64_t step = 0;      ///< optimizer steps attempted so far
+  std::int64_t step = 0;       ///< optimizer steps attempted so far
   std::int64_t max_steps = 0;  ///< how many there will be
   std::int64_t epoch = 0;
-  Tensor loss;                 ///< of the step's last micro-batch: one element, on the device; reading it waits
+  Tensor loss;  ///< of the step's last micro-batch: one element, on the device; reading it waits
 };
 
 /// Override what is of interest. Called on the training thread, in the order of `TrainerOptions::callbacks`.

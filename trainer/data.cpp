@@ -1,10 +1,9 @@
-#include <fusegrad/trainer/data.h>
-
 #include <algorithm>
 #include <numeric>
 #include <random>
 
 #include <fusegrad/autograd/ops.h>
+#include <fusegrad/trainer/data.h>
 
 namespace fusegrad::trainer {
 
@@ -33,8 +32,7 @@ DataLoader::DataLoader(const Tensor& inputs, const Tensor& targets, const DataLo
 
 std::int64_t DataLoader::batches() const {
   const std::int64_t samples = inputs_.size(0);
-  return options_.drop_last ? samples / options_.batch_size
-                            : (samples + options_.batch_size - 1) / options_.batch_size;
+  return options_.drop_last ? samples / options_.batch_size : (samples + options_.batch_size - 1) / options_.batch_size;
 }
 
 Batch DataLoader::batch(std::int64_t epoch, std::int64_t index) {

@@ -18,8 +18,8 @@ struct Batch {
 struct DataLoaderOptions {
   std::int64_t batch_size = 1;  ///< above 0
   bool shuffle = false;
-  bool drop_last = false;       ///< leave out a last batch that is smaller
-  std::uint64_t seed = 0;       ///< of the shuffles; epoch e is shuffled the same way in every run
+  bool drop_last = false;  ///< leave out a last batch that is smaller
+  std::uint64_t seed = 0;  ///< of the shuffles; epoch e is shuffled the same way in every run
 };
 
 /// Cuts two tensors with equally many rows into batches. Without shuffling a batch is a view; with it, a copy of the

@@ -1,5 +1,3 @@
-#include <fusegrad/trainer/trainer.h>
-
 #include <algorithm>
 
 #include <fusegrad/amp/autocast.h>
@@ -7,6 +5,7 @@
 #include <fusegrad/autograd/ops.h>
 #include <fusegrad/kernels/fill.h>
 #include <fusegrad/runtime/generator.h>
+#include <fusegrad/trainer/trainer.h>
 
 namespace fusegrad::trainer {
 namespace {

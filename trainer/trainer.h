@@ -37,9 +37,9 @@ struct TrainerOptions {
   std::int64_t max_steps = -1;   ///< optimizer steps; -1: as many as `max_epochs` gives
   std::int64_t max_epochs = -1;  ///< passes over the data; -1: as many as `max_steps` needs
   optim::GradientClip gradient_clip = {};
-  std::int64_t accumulate_batches = 1;         ///< micro-batches whose gradients make one step, averaged
-  std::optional<std::uint64_t> seed = {};      ///< for `manual_seed` before the optimizer is made
-  amp::GradScalerOptions scaler = {};          ///< of f16_mixed; `enabled` follows the precision
+  std::int64_t accumulate_batches = 1;     ///< micro-batches whose gradients make one step, averaged
+  std::optional<std::uint64_t> seed = {};  ///< for `manual_seed` before the optimizer is made
+  amp::GradScalerOptions scaler = {};      ///< of f16_mixed; `enabled` follows the precision
   std::vector<std::shared_ptr<Callback>> callbacks = {};
   std::optional<std::filesystem::path> resume_from = {};  ///< a checkpoint to go on from
 };
@@ -57,8 +57,8 @@ class Trainer {
   /// Throws `ValueError` for options out of range, `DeviceError` if the device is not there.
   explicit Trainer(TrainerOptions options = {});
 
-  /// Trains `module`. Before anything is computed, throws `StateError` if clipping is wanted from an optimizer that owns
-  /// unscaling but not clipping.
+  /// Trains `module`. Before anything is computed, throws `StateError` if clipping is wanted from an optimizer that
+  /// owns unscaling but not clipping.
   void fit(TrainingModule& module, DataLoader& loader);
 
   /// The loss of every step, in order, of the last `fit`. Waits for the device.
@@ -68,8 +68,8 @@ class Trainer {
   [[nodiscard]] const amp::GradScaler& scaler() const { return scaler_; }
   [[nodiscard]] optim::Optimizer& optimizer() const { return *optimizer_; }
 
-  /// Writes model, optimizer, scaler and position to `path`. Throws `StateError` before the first `fit`, `IOError` if it
-  /// cannot be written.
+  /// Writes model, optimizer, scaler and position to `path`. Throws `StateError` before the first `fit`, `IOError` if
+  /// it cannot be written.
   void save_checkpoint(const std::filesystem::path& path) const;
 
  private:
@@ -87,9 +87,9 @@ class Trainer {
   std::int64_t max_steps_ = 0;
   std::int64_t step_ = 0;
   std::int64_t epoch_ = 0;
-  std::int64_t batch_ = 0;   // next batch of the epoch
+  std::int64_t batch_ = 0;  // next batch of the epoch
   Tensor last_loss_;
-  Tensor losses_;            // f32, on the device: read once, at the end
+  Tensor losses_;  // f32, on the device: read once, at the end
   std::int64_t first_step_ = 0;
 };
 

@@ -1,11 +1,10 @@
 // Elementwise functions of two arguments, with broadcasting.
 
-#include <fusegrad/kernels/binary.h>
-
 #include <fusegrad/autograd/creation.h>
 #include <fusegrad/autograd/node.h>
 #include <fusegrad/autograd/ops.h>
 #include <fusegrad/autograd/ops/support.h>
+#include <fusegrad/kernels/binary.h>
 
 namespace fusegrad {
 namespace {

@@ -1,10 +1,9 @@
 // Matrix product.
 
-#include <fusegrad/kernels/matmul.h>
-
 #include <fusegrad/autograd/cast_policy.h>
 #include <fusegrad/autograd/node.h>
 #include <fusegrad/autograd/ops.h>
+#include <fusegrad/kernels/matmul.h>
 
 namespace fusegrad {
 namespace {
@@ -56,33 +55,32 @@ Tensor matmul(const Tensor& a, const Tensor& b, const MatmulOptions& options) {
   right.require_dtype(left_all.dtype(), "matmul");
 
   const std::int64_t columns = b.size(options.transpose_b ? 0 : 1);
-  const Shape shape = options.transpose_a ? Shape{a.size(1), columns} : a.shape().slice(0, a.dims() - 1).append(columns);
+  const Shape shape =
+      options.transpose_a ? Shape{a.size(1), columns} : a.shape().slice(0, a.dims() - 1).append(columns);
   std::int64_t leading = 1;
   for (int d = 0; d + 1 < a.dims(); ++d) leading *= a.size(d);
   const Tensor left = options.transpose_a ? left_all : left_all.alias({leading, inner_a});
   const DType dtype = left.dtype();
   const Tensor y = product(left, op_a, right, op_b, shape, dtype);
   if (!needs_record({a, b})) return y;
-  return record("matmul", y, {a, b},
-                [op_a, op_b, shape_a = a.shape(), shape_b = b.shape(), leading, columns,
-                 grad_dtype_a = grad_dtype(a, dtype), grad_dtype_b = grad_dtype(b, dtype),
-                 left = SavedTensor("matmul", left), right = SavedTensor("matmul", right)](const Tensor& grad_y,
-                                                                                          const NeededGrads& needed) {
-                  const Tensor grad = op_a == Op::transpose ? grad_y : grad_y.alias({leading, columns});
-                  Tensor grad_a;
-                  Tensor grad_b;
-                  if (needed[0]) {
-                    grad_a = op_a == Op::none
-                                 ? product(grad, Op::none, right.get(), flipped(op_b), shape_a, grad_dtype_a)
-                                 : product(right.get(), op_b, grad, Op::transpose, shape_a, grad_dtype_a);
-                  }
-                  if (needed[1]) {
-                    grad_b = op_b == Op::none
-                                 ? product(left.get(), flipped(op_a), grad, Op::none, shape_b, grad_dtype_b)
-                                 : product(grad, Op::transpose, left.get(), op_a, shape_b, grad_dtype_b);
-                  }
-                  return Grads{grad_a, grad_b};
-                });
+  return record(
+      "matmul", y, {a, b},
+      [op_a, op_b, shape_a = a.shape(), shape_b = b.shape(), leading, columns, grad_dtype_a = grad_dtype(a, dtype),
+       grad_dtype_b = grad_dtype(b, dtype), left = SavedTensor("matmul", left),
+       right = SavedTensor("matmul", right)](const Tensor& grad_y, const NeededGrads& needed) {
+        const Tensor grad = op_a == Op::transpose ? grad_y : grad_y.alias({leading, columns});
+        Tensor grad_a;
+        Tensor grad_b;
+        if (needed[0]) {
+          grad_a = op_a == Op::none ? product(grad, Op::none, right.get(), flipped(op_b), shape_a, grad_dtype_a)
+                                    : product(right.get(), op_b, grad, Op::transpose, shape_a, grad_dtype_a);
+        }
+        if (needed[1]) {
+          grad_b = op_b == Op::none ? product(left.get(), flipped(op_a), grad, Op::none, shape_b, grad_dtype_b)
+                                    : product(grad, Op::transpose, left.get(), op_a, shape_b, grad_dtype_b);
+        }
+        return Grads{grad_a, grad_b};
+      });
 }
 
 }  // namespace fusegrad

@@ -1,13 +1,12 @@
 // Sums and means.
 
-#include <fusegrad/kernels/reduce.h>
-
 #include <fusegrad/autograd/cast_policy.h>
 #include <fusegrad/autograd/node.h>
 #include <fusegrad/autograd/ops.h>
 #include <fusegrad/autograd/ops/support.h>
 #include <fusegrad/kernels/binary.h>
 #include <fusegrad/kernels/fill.h>
+#include <fusegrad/kernels/reduce.h>
 
 namespace fusegrad {
 namespace {

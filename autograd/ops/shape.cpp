@@ -39,9 +39,8 @@ Tensor view(const Tensor& x, std::span<const std::int64_t> sizes) {
   if (std::any_of(result.begin(), result.end(), [](std::int64_t size) { return size < 0; })) refuse_view(x, sizes);
   const Shape shape(result);
   if (shape.numel() != x.numel()) refuse_view(x, sizes);
-  return record("view", x.alias(shape), {x}, [shape = x.shape()](const Tensor& grad_y, const NeededGrads&) {
-    return Grads{grad_y.alias(shape)};
-  });
+  return record("view", x.alias(shape), {x},
+                [shape = x.shape()](const Tensor& grad_y, const NeededGrads&) { return Grads{grad_y.alias(shape)}; });
 }
 
 Tensor view(const Tensor& x, std::initializer_list<std::int64_t> sizes) {

@@ -1,5 +1,4 @@
 #include <fusegrad/autograd/ops/support.h>
-
 #include <fusegrad/kernels/binary.h>
 #include <fusegrad/kernels/fill.h>
 #include <fusegrad/kernels/reduce.h>

@@ -1,11 +1,10 @@
 // Elementwise functions of one argument. Formulas and derivatives: kernels/math/unary.h.
 
-#include <fusegrad/kernels/unary.h>
-
 #include <fusegrad/autograd/cast_policy.h>
 #include <fusegrad/autograd/creation.h>
 #include <fusegrad/autograd/node.h>
 #include <fusegrad/autograd/ops.h>
+#include <fusegrad/kernels/unary.h>
 
 namespace fusegrad {
 namespace {

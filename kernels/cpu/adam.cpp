@@ -1,8 +1,7 @@
-#include <fusegrad/kernels/adam.h>
-
 #include <algorithm>
 #include <cstddef>
 
+#include <fusegrad/kernels/adam.h>
 #include <fusegrad/kernels/cpu/parallel.h>
 
 namespace fusegrad::kernels::cpu {
@@ -59,8 +58,7 @@ void convert_all(const From* from, To* to, std::int64_t count) {
 }
 
 template <class T, bool kAmsgrad, math::WeightDecay kDecay, bool kMaximize>
-void update(T* p, const T* g, T* m, T* v, T* v_max, const math::AdamCoefficients<T>& coefficients,
-            std::int64_t count) {
+void update(T* p, const T* g, T* m, T* v, T* v_max, const math::AdamCoefficients<T>& coefficients, std::int64_t count) {
   vectorized(
       [=](std::int64_t first, std::int64_t last) {
 #pragma GCC ivdep
@@ -105,12 +103,8 @@ void update(T* p, const T* g, T* m, T* v, T* v_max, const math::AdamCoefficients
 
 template <class T>
 math::AdamCoefficients<T> rounded(const math::AdamCoefficients<double>& c) {
-  return {static_cast<T>(c.decay),
-          static_cast<T>(c.one_minus_beta1),
-          static_cast<T>(c.beta2),
-          static_cast<T>(c.one_minus_beta2),
-          static_cast<T>(c.sqrt_correction2),
-          static_cast<T>(c.eps),
+  return {static_cast<T>(c.decay),           static_cast<T>(c.one_minus_beta1),  static_cast<T>(c.beta2),
+          static_cast<T>(c.one_minus_beta2), static_cast<T>(c.sqrt_correction2), static_cast<T>(c.eps),
           static_cast<T>(c.step_size)};
 }
 

@@ -1,5 +1,4 @@
 #include <fusegrad/kernels/binary.h>
-
 #include <fusegrad/kernels/cpu/parallel.h>
 
 namespace fusegrad::kernels::cpu {

@@ -1,6 +1,5 @@
-#include <fusegrad/kernels/fill.h>
-
 #include <fusegrad/kernels/cpu/parallel.h>
+#include <fusegrad/kernels/fill.h>
 
 namespace fusegrad::kernels::cpu {
 

@@ -1,9 +1,8 @@
-#include <fusegrad/kernels/grad_scaler.h>
-
 #include <atomic>
 #include <vector>
 
 #include <fusegrad/kernels/cpu/reduction.h>
+#include <fusegrad/kernels/grad_scaler.h>
 #include <fusegrad/kernels/math/norm.h>
 
 namespace fusegrad::kernels::cpu {
@@ -14,7 +13,8 @@ using fusegrad::cpu::vectorized;
 
 namespace {
 
-// Calls `body(elements, begin, end)` for every chunk of the list, over all cores. `body` is generic in the element type.
+// Calls `body(elements, begin, end)` for every chunk of the list, over all cores. `body` is generic in the element
+// type.
 template <class Body>
 void for_each_chunk(const TensorList& list, const Body& body) {
   const ListedTensor* tensors = list.tensors().data();

@@ -88,11 +88,11 @@ void library(const Tensor& a, const Tensor& b, const MatmulArgs& args, MatmulSiz
   const dnnl_status_t status = dnnl_sgemm(op_a, op_b, size.m, size.n, size.k, 1.0f, a.data<float>(), a.size(1),
                                           b.data<float>(), b.size(1), 0.0f, out, size.n);
   if (status != dnnl_success) {
-    throw Error({.op = "matmul",
-                 .got = cat("oneDNN status ", static_cast<int>(status), " for ", a.shape().str(), " and ",
-                            b.shape().str()),
-                 .want = "success",
-                 .way_out = "Configure with -DFUSEGRAD_ONEDNN=OFF to use the plain product"});
+    throw Error(
+        {.op = "matmul",
+         .got = cat("oneDNN status ", static_cast<int>(status), " for ", a.shape().str(), " and ", b.shape().str()),
+         .want = "success",
+         .way_out = "Configure with -DFUSEGRAD_ONEDNN=OFF to use the plain product"});
   }
 }
 #endif

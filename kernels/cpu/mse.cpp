@@ -1,6 +1,5 @@
-#include <fusegrad/kernels/mse.h>
-
 #include <fusegrad/kernels/cpu/reduction.h>
+#include <fusegrad/kernels/mse.h>
 
 namespace fusegrad::kernels::cpu {
 

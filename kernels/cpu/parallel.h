@@ -1,13 +1,13 @@
 #pragma once
-// How CPU loops use the cores and the vector units. A loop is a lambda over a range of indices; it is compiled for three
-// instruction sets and the machine's own is picked at run time, so one binary serves every x86-64 processor. (`flatten`
-// inlines the lambda and all it calls, and so compiles them for the target.) No result depends on the choice: formulas
-// use exactly rounded operations, and sums have a fixed order.
-
-#include <omp.h>
+// How CPU loops use the cores and the vector units. A loop is a lambda over a range of indices; it is compiled for
+// three instruction sets and the machine's own is picked at run time, so one binary serves every x86-64 processor.
+// (`flatten` inlines the lambda and all it calls, and so compiles them for the target.) No result depends on the
+// choice: formulas use exactly rounded operations, and sums have a fixed order.
 
 #include <algorithm>
 #include <cstdint>
+
+#include <omp.h>
 
 namespace fusegrad::cpu {
 

@@ -1,6 +1,5 @@
-#include <fusegrad/kernels/reduce.h>
-
 #include <fusegrad/kernels/cpu/reduction.h>
+#include <fusegrad/kernels/reduce.h>
 
 namespace fusegrad::kernels::cpu {
 

@@ -51,7 +51,8 @@ double reduce(std::int64_t count, const Load& load, const Combine& combine = {})
     }
   });
   const double* values = partial.data();
-  return reduce_chunk(0, chunks, [=](std::int64_t i) { return values[i]; }, combine);
+  return reduce_chunk(
+      0, chunks, [=](std::int64_t i) { return values[i]; }, combine);
 }
 
 }  // namespace fusegrad::cpu

@@ -1,6 +1,5 @@
-#include <fusegrad/kernels/unary.h>
-
 #include <fusegrad/kernels/cpu/parallel.h>
+#include <fusegrad/kernels/unary.h>
 
 namespace fusegrad::kernels::cpu {
 

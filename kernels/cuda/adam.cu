@@ -1,11 +1,11 @@
 // Adam on a GPU. The unfused steps are elementwise kernels. The fused update is two launches for any number of
-// parameters: one thread a parameter advances its clock and works out the scalars that its elements share; then one block
-// a chunk updates the elements. Chunks lie in device memory (kernels/tensor_list.h), so nothing limits how many there are.
+// parameters: one thread a parameter advances its clock and works out the scalars that its elements share; then one
+// block a chunk updates the elements. Chunks lie in device memory (kernels/tensor_list.h), so nothing limits how many
+// there are.
 //
 // Bytes an f32 parameter: 28 (read p, g, m, v; write p, m, v), plus 2 for a 16-bit copy and 8 with AMSGrad.
 
 #include <fusegrad/kernels/adam.h>
-
 #include <fusegrad/kernels/cuda/launch.cuh>
 #include <fusegrad/kernels/cuda/vector.cuh>
 
@@ -32,9 +32,8 @@ void run_step(const AdamStepArgs& args) {
 }  // namespace
 
 void adam_step(AdamStep step, const AdamStepArgs& args) {
-  visit_math(args.out.dtype(), "adam_step", [&]<class T>(TypeTag<T>) {
-    visit_adam_step(step, [&]<class Step>(Step) { run_step<T, Step>(args); });
-  });
+  visit_math(args.out.dtype(), "adam_step",
+             [&]<class T>(TypeTag<T>) { visit_adam_step(step, [&]<class Step>(Step) { run_step<T, Step>(args); }); });
 }
 
 namespace {
@@ -65,12 +64,8 @@ __global__ void advance_clocks(Arguments args) {
 
 template <class T>
 __device__ math::AdamCoefficients<T> rounded(const math::AdamCoefficients<double>& c) {
-  return {static_cast<T>(c.decay),
-          static_cast<T>(c.one_minus_beta1),
-          static_cast<T>(c.beta2),
-          static_cast<T>(c.one_minus_beta2),
-          static_cast<T>(c.sqrt_correction2),
-          static_cast<T>(c.eps),
+  return {static_cast<T>(c.decay),           static_cast<T>(c.one_minus_beta1),  static_cast<T>(c.beta2),
+          static_cast<T>(c.one_minus_beta2), static_cast<T>(c.sqrt_correction2), static_cast<T>(c.eps),
           static_cast<T>(c.step_size)};
 }
 
@@ -140,11 +135,10 @@ __device__ void update_chunk(const Arguments& args, const Chunk& chunk) {
                              group.decay,
                              group.maximize != 0};
   const std::int64_t end = t.numel < chunk.begin + math::kChunk ? t.numel : chunk.begin + math::kChunk;
-  const bool aligned = fusegrad::cuda::is_aligned<P, kWidth>(t.param) && fusegrad::cuda::is_aligned<G, kWidth>(t.grad) &&
-                       fusegrad::cuda::is_aligned<T, kWidth>(t.exp_avg) &&
-                       fusegrad::cuda::is_aligned<T, kWidth>(t.exp_avg_sq) &&
-                       fusegrad::cuda::is_aligned<T, kWidth>(t.max_exp_avg_sq) &&
-                       fusegrad::cuda::is_aligned<Float16, kWidth>(t.copy);
+  const bool aligned =
+      fusegrad::cuda::is_aligned<P, kWidth>(t.param) && fusegrad::cuda::is_aligned<G, kWidth>(t.grad) &&
+      fusegrad::cuda::is_aligned<T, kWidth>(t.exp_avg) && fusegrad::cuda::is_aligned<T, kWidth>(t.exp_avg_sq) &&
+      fusegrad::cuda::is_aligned<T, kWidth>(t.max_exp_avg_sq) && fusegrad::cuda::is_aligned<Float16, kWidth>(t.copy);
   std::int64_t tail = chunk.begin;
   if (aligned) {
     const std::int64_t whole = chunk.begin + (end - chunk.begin) / kWidth * kWidth;

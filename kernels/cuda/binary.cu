@@ -1,7 +1,6 @@
 // Elementwise functions of two arguments on a GPU, with broadcasting.
 
 #include <fusegrad/kernels/binary.h>
-
 #include <fusegrad/kernels/cuda/launch.cuh>
 
 namespace fusegrad::kernels::cuda {
@@ -63,9 +62,8 @@ void apply_scalar(const Tensor& a, double scalar, Side side, const Tensor& out) 
 }  // namespace
 
 void binary(Binary op, const Tensor& a, const Tensor& b, const Tensor& out, const BroadcastPlan& plan) {
-  visit_floating(out.dtype(), "binary", [&]<class T>(TypeTag<T>) {
-    visit_binary(op, [&]<class Op>(Op) { apply<T, Op>(a, b, out, plan); });
-  });
+  visit_floating(out.dtype(), "binary",
+                 [&]<class T>(TypeTag<T>) { visit_binary(op, [&]<class Op>(Op) { apply<T, Op>(a, b, out, plan); }); });
 }
 
 void binary_scalar(Binary op, const Tensor& a, double scalar, Side side, const Tensor& out) {

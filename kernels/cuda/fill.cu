@@ -1,8 +1,7 @@
 // Fill, and copy with conversion, on a GPU.
 
-#include <fusegrad/kernels/fill.h>
-
 #include <fusegrad/kernels/cuda/launch.cuh>
+#include <fusegrad/kernels/fill.h>
 
 namespace fusegrad::kernels::cuda {
 

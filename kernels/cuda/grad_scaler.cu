@@ -1,9 +1,8 @@
 // Gradients of mixed precision on a GPU: one block a chunk, for any number of tensors.
 
-#include <fusegrad/kernels/grad_scaler.h>
-
 #include <fusegrad/kernels/cuda/launch.cuh>
 #include <fusegrad/kernels/cuda/reduction.cuh>
+#include <fusegrad/kernels/grad_scaler.h>
 #include <fusegrad/kernels/math/norm.h>
 
 namespace fusegrad::kernels::cuda {
@@ -150,8 +149,8 @@ void check_gradients(const TensorList& grads, const GradCheck& what) {
   switch (what.norm) {
     case GradCheck::Norm::none:
       if (what.found_inf == nullptr) return;
-      return launch(grads.device(), grads.chunk_count(), kReduceThreads, check, device_list(grads),
-                    what.inverse_scale, what.found_inf);
+      return launch(grads.device(), grads.chunk_count(), kReduceThreads, check, device_list(grads), what.inverse_scale,
+                    what.found_inf);
     case GradCheck::Norm::l2:
       return norm_of(grads, what, math::L2Norm{});
     case GradCheck::Norm::max:

@@ -11,8 +11,8 @@
 
 namespace fusegrad::cuda {
 
-/// Launches `kernel(args...)` with one-dimensional blocks. Zero blocks are no launch. Throws `DeviceError` if the launch
-/// fails.
+/// Launches `kernel(args...)` with one-dimensional blocks. Zero blocks are no launch. Throws `DeviceError` if the
+/// launch fails.
 template <class... Parameters, class... Args>
 void launch(Device device, std::int64_t blocks, int threads, void (*kernel)(Parameters...), const Args&... args) {
   if (blocks == 0) return;

@@ -4,16 +4,15 @@
 // outᵀ = op(b)ᵀ·op(a)ᵀ: operands in the other order, leading dimensions as they lie in memory, nothing moved. The bias,
 // one value a column of `out`, then lies along the rows that cuBLASLt's epilogue adds it to.
 
-#include <fusegrad/kernels/matmul.h>
-
-#include <cublasLt.h>
-
 #include <map>
 #include <memory>
 #include <tuple>
 
+#include <cublasLt.h>
+
 #include <fusegrad/kernels/binary.h>
 #include <fusegrad/kernels/fill.h>
+#include <fusegrad/kernels/matmul.h>
 #include <fusegrad/runtime/cuda/check.h>
 #include <fusegrad/runtime/cuda/driver.h>
 #include <fusegrad/runtime/stream.h>
@@ -145,9 +144,9 @@ std::unique_ptr<Plan> make_plan(const Library& library, const Problem& p) {
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, p.align_out);
   cublasLtMatmulHeuristicResult_t found{};
   int count = 0;
-  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
-      library.get(), plan->operation.get(), plan->first.get(), plan->second.get(), plan->result.get(),
-      plan->result.get(), preference.get(), 1, &found, &count);
+  const cublasStatus_t status =
+      cublasLtMatmulAlgoGetHeuristic(library.get(), plan->operation.get(), plan->first.get(), plan->second.get(),
+                                     plan->result.get(), plan->result.get(), preference.get(), 1, &found, &count);
   if (status != CUBLAS_STATUS_SUCCESS || count == 0) {
     throw DeviceError({.op = "matmul",
                        .got = cat("no cuBLASLt algorithm for ", m, "x", k, " times ", k, "x", n, " of ", name(p.in),
@@ -208,9 +207,9 @@ void multiply(const MatmulArgs& args, const Tensor& out, const Tensor& bias) {
   const void* alpha = is_double ? static_cast<const void*>(&one_f64) : &one_f32;
   const void* beta = is_double ? static_cast<const void*>(&zero_f64) : &zero_f32;
   FUSEGRAD_CUBLAS_CHECK(cublasLtMatmul(c.library.get(), plan->operation.get(), alpha, args.b.raw(), plan->first.get(),
-                                       args.a.raw(), plan->second.get(), beta, out.raw(), plan->result.get(),
-                                       out.raw(), plan->result.get(), &plan->algorithm, workspace.raw(),
-                                       kWorkspaceBytes, static_cast<cudaStream_t>(stream)));
+                                       args.a.raw(), plan->second.get(), beta, out.raw(), plan->result.get(), out.raw(),
+                                       plan->result.get(), &plan->algorithm, workspace.raw(), kWorkspaceBytes,
+                                       static_cast<cudaStream_t>(stream)));
 }
 
 void add_bias(const Tensor& out, const Tensor& bias) {

@@ -1,9 +1,8 @@
 // Mean squared error on a GPU.
 
-#include <fusegrad/kernels/mse.h>
-
 #include <fusegrad/kernels/cuda/launch.cuh>
 #include <fusegrad/kernels/cuda/reduction.cuh>
+#include <fusegrad/kernels/mse.h>
 
 namespace fusegrad::kernels::cuda {
 

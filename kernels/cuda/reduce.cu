@@ -1,13 +1,12 @@
 // Sums on a GPU.
 //
-// A sum over one dimension works on [outer, reduced, inner]. The reduced dimension is cut into segments of fixed length,
-// so that few columns over many rows (a bias gradient) still fill the GPU; a second launch adds the segments in order.
-// Within a segment a block of 32 columns × 8 lanes adds its rows, lane by lane and then the lanes, in double.
-
-#include <fusegrad/kernels/reduce.h>
+// A sum over one dimension works on [outer, reduced, inner]. The reduced dimension is cut into segments of fixed
+// length, so that few columns over many rows (a bias gradient) still fill the GPU; a second launch adds the segments in
+// order. Within a segment a block of 32 columns × 8 lanes adds its rows, lane by lane and then the lanes, in double.
 
 #include <fusegrad/kernels/cuda/launch.cuh>
 #include <fusegrad/kernels/cuda/reduction.cuh>
+#include <fusegrad/kernels/reduce.h>
 
 namespace fusegrad::kernels::cuda {
 
@@ -60,8 +59,7 @@ __global__ void __launch_bounds__(kColumns* kRowLanes)
 
 /// One block a row, where the reduced dimension is the innermost.
 template <class X, class Y>
-__global__ void __launch_bounds__(kReduceThreads)
-    sum_rows(const X* x, std::int64_t reduced, double divisor, Y* y) {
+__global__ void __launch_bounds__(kReduceThreads) sum_rows(const X* x, std::int64_t reduced, double divisor, Y* y) {
   const X* row = x + blockIdx.x * reduced;
   const double sum = reduce_chunk(
       0, reduced, [=](std::int64_t i) { return convert<double>(row[i]); }, fusegrad::cuda::Add{});

@@ -47,7 +47,8 @@ __device__ double reduce_chunk(std::int64_t begin, std::int64_t end, const Load&
 namespace detail {
 
 template <class Load, class Combine>
-__global__ void __launch_bounds__(kReduceThreads) partials(std::int64_t count, Load load, Combine combine, double* out) {
+__global__ void __launch_bounds__(kReduceThreads)
+    partials(std::int64_t count, Load load, Combine combine, double* out) {
   const std::int64_t begin = static_cast<std::int64_t>(blockIdx.x) * math::kChunk;
   const std::int64_t end = begin + math::kChunk < count ? begin + math::kChunk : count;
   const double value = reduce_chunk(begin, end, load, combine);
@@ -79,8 +80,7 @@ void reduce(Device device, std::int64_t count, const Load& load, const Finish& f
     return launch(device, 1, kReduceThreads, detail::total<Load, Combine, Finish>, count, load, combine, finish);
   }
   const Tensor partial = Tensor::empty({chunks}, DType::f64, device);
-  launch(device, chunks, kReduceThreads, detail::partials<Load, Combine>, count, load, combine,
-         partial.data<double>());
+  launch(device, chunks, kReduceThreads, detail::partials<Load, Combine>, count, load, combine, partial.data<double>());
   launch(device, 1, kReduceThreads, detail::total<detail::ReadPartial, Combine, Finish>, chunks,
          detail::ReadPartial{partial.data<double>()}, combine, finish);
 }

@@ -1,8 +1,7 @@
 // Elementwise functions of one argument on a GPU.
 
-#include <fusegrad/kernels/unary.h>
-
 #include <fusegrad/kernels/cuda/launch.cuh>
+#include <fusegrad/kernels/unary.h>
 
 namespace fusegrad::kernels::cuda {
 
@@ -34,9 +33,8 @@ void apply_backward(const Tensor& x, const Tensor& y, const Tensor& grad_y, cons
 }  // namespace
 
 void unary(Unary op, const Tensor& x, const Tensor& y) {
-  visit_floating(x.dtype(), "unary", [&]<class T>(TypeTag<T>) {
-    visit_unary(op, [&]<class Op>(Op) { apply<T, Op>(x, y); });
-  });
+  visit_floating(x.dtype(), "unary",
+                 [&]<class T>(TypeTag<T>) { visit_unary(op, [&]<class Op>(Op) { apply<T, Op>(x, y); }); });
 }
 
 void unary_backward(Unary op, const Tensor& x, const Tensor& y, const Tensor& grad_y, const Tensor& grad_x) {

@@ -1,8 +1,8 @@
 #pragma once
 // Adam (Kingma and Ba, 2015) and AdamW (Loshchilov and Hutter, 2019), written once.
 //
-// An update is a chain of small steps, each a functor below. The unfused optimizer runs each step as a kernel of its own
-// over whole tensors; the fused one chains them in registers (`adam_element`). Every step uses only operations that
+// An update is a chain of small steps, each a functor below. The unfused optimizer runs each step as a kernel of its
+// own over whole tensors; the fused one chains them in registers (`adam_element`). Every step uses only operations that
 // IEEE 754 rounds exactly, with every fma written out, so both give the same bits, on every device.
 //
 // Everything here is in a math type T: float (also for 16-bit parameters) or double.
@@ -79,7 +79,8 @@ struct AdamApply {
   }
 };
 
-// Scalars of a step. ----------------------------------------------------------------------------------------------------
+// Scalars of a step.
+// ----------------------------------------------------------------------------------------------------
 
 enum class WeightDecay : std::int32_t { none, l2, decoupled };
 

@@ -14,8 +14,8 @@ namespace fusegrad::math {
 FUSEGRAD_HD float inverse_scale(float scale) { return static_cast<float>(div(1.0, static_cast<double>(scale))); }
 
 /// A gradient of storage type G times `factor`, as it is after having been stored: bf16 gradients are rounded to bf16,
-/// because a separate pass over them would have stored bf16. f16 gradients stay in float: there is no separate pass over
-/// them (`unscale_` refuses f16), and f16 could not hold an unscaled gradient anyway.
+/// because a separate pass over them would have stored bf16. f16 gradients stay in float: there is no separate pass
+/// over them (`unscale_` refuses f16), and f16 could not hold an unscaled gradient anyway.
 template <class G>
 FUSEGRAD_HD MathType<G> scaled_gradient(MathType<G> g, MathType<G> factor) {
   const MathType<G> product = g * factor;
@@ -38,7 +38,7 @@ FUSEGRAD_HD double clip_coefficient(double norm, double max_norm) {
 /// What is done to every gradient before the update; missing pieces are neutral and not applied.
 struct GradScalars {
   const float* inverse_scale = nullptr;
-  const float* found_inf = nullptr;         ///< nonzero: the step is skipped
+  const float* found_inf = nullptr;  ///< nonzero: the step is skipped
   const double* clip_coefficient = nullptr;
   double clip_value = 0;  ///< 0: no clipping by value
 };
