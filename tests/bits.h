@@ -1,11 +1,11 @@
 #pragma once
 // Comparison of tensors by bits. NaNs count as equal to each other: their payloads are not promised.
 
-#include <gtest/gtest.h>
-
 #include <bit>
 #include <cstdint>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include <fusegrad/runtime/tensor.h>
 

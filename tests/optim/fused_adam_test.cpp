@@ -187,8 +187,8 @@ TEST_P(FusedAdamTest, AFoundInfLeavesEveryBitUnchanged) {
         scaler.update();
       };
       run(0);
-      for (const double poison : {static_cast<double>(INFINITY), -static_cast<double>(INFINITY),
-                                  static_cast<double>(NAN)}) {
+      for (const double poison :
+           {static_cast<double>(INFINITY), -static_cast<double>(INFINITY), static_cast<double>(NAN)}) {
         std::vector<Tensor> before;
         std::vector<Tensor> copies;
         for (const Tensor& p : params) {

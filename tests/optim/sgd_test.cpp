@@ -1,7 +1,6 @@
 // SGD against its formula in double.
 
 #include <fusegrad/optim/sgd.h>
-
 #include <fusegrad/tests/device_test.h>
 #include <fusegrad/tests/optim/twins.h>
 

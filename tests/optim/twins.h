@@ -1,10 +1,10 @@
 #pragma once
 // Two copies of the same random parameters, for a fused optimizer and its unfused twin, fed with the same gradients.
 
-#include <gtest/gtest.h>
-
 #include <memory>
 #include <random>
+
+#include <gtest/gtest.h>
 
 #include <fusegrad/autograd/creation.h>
 #include <fusegrad/autograd/ops.h>
