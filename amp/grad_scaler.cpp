@@ -122,7 +122,8 @@ void GradScaler::unscale_(Optimizer& optimizer) {
   }
   list_gradients(record, grads, kOp);
   kernels::fill(record.found_inf, 0.0);
-  kernels::unscale_gradients(record.grads, inverse_scale_.data<float>(), record.found_inf.data<float>());
+  if (!grads.empty())
+    kernels::unscale_gradients(record.grads, inverse_scale_.data<float>(), record.found_inf.data<float>());
   for (const Tensor& grad : grads) grad.bump_version();
   record.checked = !grads.empty();
   record.stage = Stage::unscaled;

@@ -37,7 +37,7 @@ using trainer::Precision;
 constexpr std::uint64_t kSeed = 2809;
 using Losses = std::array<double, 10>;
 
-// One row of the table. `reference` was measured with PyTorch 2.11 on an H200.
+// One row of the table. `reference` was measured with PyTorch 2.11 on an H200 (bench/peers/reported_experiment.py).
 struct Row {
   Precision precision;
   bool fused;
@@ -55,7 +55,7 @@ constexpr Losses kF16Fused{1.2253, 12.5661, 1.9270, 3.3610, 6.1554, 3.7495, 1.24
 constexpr Losses kFaulty{1.2253, 11.9412, 1.8664, 3.2854, 5.8826, 3.4993, 1.1668, 1.6118, 2.8677, 2.6043};
 constexpr Losses kF32Clipped{1.2253, 12.5671, 8.9497, 3.3468, 2.6957, 3.4373, 2.9535, 1.9296, 1.2849, 1.3298};
 constexpr Losses kF16Clipped{1.2253, 12.5661, 8.9477, 3.3464, 2.6951, 3.4365, 2.9534, 1.9300, 1.2849, 1.3292};
-constexpr Losses kBF16{1.2253, 12.5671, 1.9264, 3.3611, 6.1564, 3.7491, 1.2455, 1.6056, 2.9661, 2.7972};
+constexpr Losses kBF16{1.2249, 12.5712, 1.9250, 3.3641, 6.1535, 3.7416, 1.2464, 1.6085, 2.9679, 2.7924};
 
 struct Outcome {
   std::vector<double> losses;
@@ -206,7 +206,7 @@ std::vector<Row> all_rows() {
       rows.push_back({Precision::f16_mixed, fused, by_trainer, 0, false, fused ? &kF16Fused : &kF16, 0, 2e-3});
     }
     for (const bool fused : {false, true}) {
-      rows.push_back({Precision::bf16_mixed, fused, by_trainer, 0, false, &kBF16, 0, 2e-2});
+      rows.push_back({Precision::bf16_mixed, fused, by_trainer, 0, false, &kBF16, 0, 1e-2});
     }
   }
   rows.push_back({Precision::f16_mixed, true, false, 0, true, &kFaulty, 0, 5e-3});
