@@ -9,8 +9,9 @@ namespace fusegrad::kernels {
 enum class Op : std::uint8_t { none, transpose };
 
 /// out = a·b, with each operand transposed on request, plus `bias` on every row where it is defined.
-/// `a` and `b` are matrices of one floating dtype; 16-bit ones multiply exactly and add in f32. `out` is of the same
-/// dtype, or f32 for 16-bit operands; `bias` has the dtype of `a` and as many elements as `out` has columns.
+/// `a` and `b` are matrices of one floating dtype; 16-bit ones multiply exactly and add in f32 (for some sizes cuBLASLt
+/// rounds the sum to 16 bits before it adds the bias; otherwise there is one rounding, at the end). `out` is of the
+/// same dtype, or f32 for 16-bit operands; `bias` has the dtype of `a` and as many elements as `out` has columns.
 struct MatmulArgs {
   Tensor a;
   Tensor b;

@@ -78,15 +78,15 @@ class Pool {
       stats_.bytes_reserved += static_cast<std::int64_t>(size);
       ++stats_.allocations;
     }
-    stats_.bytes_now += static_cast<std::int64_t>(size);
+    stats_.bytes_now += static_cast<std::int64_t>(wanted);
     stats_.bytes_peak = std::max(stats_.bytes_peak, stats_.bytes_now);
     highest_ = std::max(highest_, stats_.bytes_now);
     return {memory, size};
   }
 
-  void give(void* memory, std::size_t size, void* stream) {
+  void give(void* memory, std::size_t size, std::size_t bytes, void* stream) {
     const std::lock_guard lock(mutex_);
-    stats_.bytes_now -= static_cast<std::int64_t>(size);
+    stats_.bytes_now -= static_cast<std::int64_t>(block_size(bytes));
     const auto block = free_.emplace(std::pair(stream, size), Free{memory, {}});
     block->second.age = by_age_.insert(by_age_.end(), block);
     // Never keep more than was ever in use at once: enough for any repeating step, and a bound on what is held. The
@@ -165,7 +165,7 @@ Storage::Storage(std::size_t bytes, Device device) : bytes_(bytes), device_(devi
 }
 
 Storage::~Storage() {
-  if (data_ != nullptr) pool(device_).give(data_, block_, stream_);
+  if (data_ != nullptr) pool(device_).give(data_, block_, bytes_, stream_);
 }
 
 void copy_bytes(void* dst, Device dst_device, const void* src, Device src_device, std::size_t bytes) {
