@@ -8,12 +8,6 @@ namespace {
 
 thread_local std::array<CastPolicy, 2> policies;
 
-Tensor cast(const Tensor& x, DType dtype) {
-  Tensor y = Tensor::empty(x.shape(), dtype, x.device());
-  kernels::copy(x, y);
-  return y;
-}
-
 }  // namespace
 
 CastPolicy cast_policy(DeviceType device) { return policies[static_cast<std::size_t>(device)]; }
@@ -26,7 +20,7 @@ Tensor lowered(const Tensor& x) {
   const bool castable = x.dtype() == DType::f32 || is_half(x.dtype());
   if (!policy.active || !castable || x.dtype() == policy.dtype) return x;
   const bool is_weight = x.dtype() == DType::f32 && x.is_leaf() && x.requires_grad();
-  if (!is_weight) return cast(x, policy.dtype);
+  if (!is_weight) return kernels::converted(x, policy.dtype);
 
   WeightCopy& copy = x.record().copy;
   const bool fits = copy.value.defined() && copy.value.dtype() == policy.dtype;
@@ -35,7 +29,7 @@ Tensor lowered(const Tensor& x) {
     kernels::copy(x, copy.value);
     copy.value.bump_version();
   } else {
-    copy.value = cast(x, policy.dtype);
+    copy.value = kernels::converted(x, policy.dtype);
   }
   copy.version = x.version();
   return copy.value;

@@ -13,6 +13,7 @@ namespace fusegrad {
 namespace {
 
 using kernels::Binary;
+using kernels::converted;
 
 // A gradient on its way: the sum so far, and whether its memory is ours alone to add to.
 struct Pending {
@@ -20,25 +21,18 @@ struct Pending {
   bool owned = false;
 };
 
-Tensor to_dtype(const Tensor& x, DType dtype) {
-  if (x.dtype() == dtype) return x;
-  Tensor y = Tensor::empty(x.shape(), dtype, x.device());
-  kernels::copy(x, y);
-  return y;
-}
-
 void add_to(Pending& pending, const Tensor& grad) {
   if (!pending.sum.defined()) {
     pending.sum = grad;
     return;
   }
   if (pending.owned) {
-    kernels::binary(Binary::add, pending.sum, to_dtype(grad, pending.sum.dtype()), pending.sum);
+    kernels::binary(Binary::add, pending.sum, converted(grad, pending.sum.dtype()), pending.sum);
     return;
   }
   // The first gradient may be shared (an operation may hand one tensor to two inputs), so the sum gets its own memory.
   Tensor sum = Tensor::empty(pending.sum.shape(), pending.sum.dtype(), pending.sum.device());
-  kernels::binary(Binary::add, pending.sum, to_dtype(grad, pending.sum.dtype()), sum);
+  kernels::binary(Binary::add, pending.sum, converted(grad, pending.sum.dtype()), sum);
   pending = {.sum = sum, .owned = true};
 }
 
@@ -47,12 +41,12 @@ void add_to(Pending& pending, const Tensor& grad) {
 void accumulate(const Tensor& leaf, Tensor grad) {
   AutogradRecord& record = leaf.record();
   if (record.grad.defined()) {
-    kernels::binary(Binary::add, record.grad, to_dtype(grad, record.grad.dtype()), record.grad);
+    kernels::binary(Binary::add, record.grad, converted(grad, record.grad.dtype()), record.grad);
     record.grad.bump_version();
     return;
   }
   if (grad.dtype() != leaf.dtype()) {
-    record.grad = to_dtype(grad, leaf.dtype());
+    record.grad = converted(grad, leaf.dtype());
   } else if (grad.is_sole_owner()) {
     record.grad = std::move(grad);
   } else {
@@ -96,7 +90,7 @@ Tensor seed_gradient(const Tensor& root, const Tensor& gradient) {
   if (gradient.defined()) {
     require_fitting(gradient, root.shape(), "the given gradient");
     require_same_device({root, gradient}, "backward");
-    return to_dtype(gradient, root.dtype());
+    return converted(gradient, root.dtype());
   }
   if (root.numel() != 1) {
     throw ShapeError({.op = "backward",

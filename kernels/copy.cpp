@@ -19,4 +19,11 @@ void copy(const Tensor& src, const Tensor& dst) {
   cpu::copy(src, dst);
 }
 
+Tensor converted(const Tensor& x, DType dtype) {
+  if (x.dtype() == dtype) return x;
+  Tensor y = Tensor::empty(x.shape(), dtype, x.device());
+  copy(x, y);
+  return y;
+}
+
 }  // namespace fusegrad::kernels

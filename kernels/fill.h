@@ -26,4 +26,7 @@ inline void fill(const Tensor& y, double value) {
 /// hold equally many elements. Between devices, the conversion runs on the source's.
 void copy(const Tensor& src, const Tensor& dst);
 
+/// `x` in `dtype`: itself if it is so already, else a converted copy.
+Tensor converted(const Tensor& x, DType dtype);
+
 }  // namespace fusegrad::kernels

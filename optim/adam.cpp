@@ -6,29 +6,10 @@
 #include <fusegrad/optim/adam.h>
 
 namespace fusegrad::optim {
-namespace {
-
 using kernels::adam_step;
 using kernels::AdamStep;
+using kernels::converted;
 using math::WeightDecay;
-
-AdamOptions as_adam(const AdamWOptions& o) {
-  return {.lr = o.lr,
-          .betas = o.betas,
-          .eps = o.eps,
-          .weight_decay = o.weight_decay,
-          .amsgrad = o.amsgrad,
-          .maximize = o.maximize};
-}
-
-Tensor converted(const Tensor& x, DType dtype) {
-  if (x.dtype() == dtype) return x;
-  Tensor y = Tensor::empty(x.shape(), dtype, x.device());
-  kernels::copy(x, y);
-  return y;
-}
-
-}  // namespace
 
 Adam::Adam(const std::vector<Tensor>& params, const AdamOptions& options)
     : Adam(std::vector<AdamParamGroup>{{.params = params}}, options) {}
@@ -41,7 +22,7 @@ AdamW::AdamW(const std::vector<Tensor>& params, const AdamWOptions& options)
     : AdamW(std::vector<AdamParamGroup>{{.params = params}}, options) {}
 
 AdamW::AdamW(const std::vector<AdamParamGroup>& groups, const AdamWOptions& options) {
-  add_groups(groups, as_adam(options), WeightDecay::decoupled);
+  add_groups(groups, options.as_adam(), WeightDecay::decoupled);
 }
 
 void Adam::step() {
@@ -57,7 +38,7 @@ void Adam::step_parameter(std::size_t index) {
   const math::AdamGroup group = kernel_group(group_of(index));
   Moments& state = moments(index);
   clocks_[index] = math::advanced(clocks_[index], group);
-  const math::AdamCoefficients<double> c = math::adam_coefficients<double>(group, clocks_[index]);
+  const math::AdamCoefficients<double> c = math::adam_coefficients(group, clocks_[index]);
 
   // 16-bit parameters are worked on in f32 and rounded once, at the end.
   const DType dtype = math_dtype(parameter.dtype());

@@ -43,6 +43,9 @@ struct AdamWOptions {
   double weight_decay = 0.01;
   bool amsgrad = false;
   bool maximize = false;
+
+  /// The same numbers as Adam's options; what they mean for the weight decay is up to the class.
+  [[nodiscard]] AdamOptions as_adam() const { return {lr, betas, eps, weight_decay, amsgrad, maximize}; }
 };
 
 /// A parameter group; what is not given comes from the optimizer's options.

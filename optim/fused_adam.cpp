@@ -11,15 +11,6 @@ using kernels::Chunk;
 using math::AdamClock;
 using math::WeightDecay;
 
-AdamOptions as_adam(const AdamWOptions& o) {
-  return {.lr = o.lr,
-          .betas = o.betas,
-          .eps = o.eps,
-          .weight_decay = o.weight_decay,
-          .amsgrad = o.amsgrad,
-          .maximize = o.maximize};
-}
-
 // A scalar of the transform, where it is used at all.
 template <class T>
 const T* scalar(const Tensor& x, Device device, std::string_view name) {
@@ -58,7 +49,7 @@ FusedAdamW::FusedAdamW(const std::vector<Tensor>& params, const AdamWOptions& op
     : FusedAdamW(std::vector<AdamParamGroup>{{.params = params}}, options) {}
 
 FusedAdamW::FusedAdamW(const std::vector<AdamParamGroup>& groups, const AdamWOptions& options) {
-  add_groups(groups, as_adam(options), WeightDecay::decoupled);
+  add_groups(groups, options.as_adam(), WeightDecay::decoupled);
 }
 
 AdamTensor FusedAdam::row(std::size_t index) {

@@ -7,14 +7,8 @@ namespace fusegrad::optim {
 namespace {
 
 using kernels::Binary;
+using kernels::converted;
 using kernels::Side;
-
-Tensor converted(const Tensor& x, DType dtype) {
-  if (x.dtype() == dtype) return x;
-  Tensor y = Tensor::empty(x.shape(), dtype, x.device());
-  kernels::copy(x, y);
-  return y;
-}
 
 Tensor scaled(const Tensor& x, double factor) {
   Tensor y = empty_like(x);

@@ -1,11 +1,17 @@
 #pragma once
 // Fixture of tests that run on every device. On a machine without a GPU the CUDA ones are skipped, by name.
 
+#include <ostream>
+#include <string>
+
 #include <gtest/gtest.h>
 
 #include <fusegrad/runtime/device.h>
 
 namespace fusegrad {
+
+/// Lets GoogleTest name the device in its messages.
+inline void PrintTo(const Device& device, std::ostream* out) { *out << device.str(); }
 
 class DeviceTest : public testing::TestWithParam<Device> {
  protected:

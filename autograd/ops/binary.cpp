@@ -5,13 +5,14 @@
 #include <fusegrad/autograd/ops.h>
 #include <fusegrad/autograd/ops/support.h>
 #include <fusegrad/kernels/binary.h>
+#include <fusegrad/kernels/fill.h>
 
 namespace fusegrad {
 namespace {
 
 using kernels::Binary;
+using kernels::converted;
 using kernels::Side;
-using ops::as_dtype;
 using ops::sum_to;
 
 // Unrecorded op(a, b) on operands of one dtype.
@@ -32,8 +33,8 @@ Tensor negated(const Tensor& x) { return compute(Binary::mul, x, -1.0, Side::rig
 Tensor apply(std::string_view name, Binary op, const Tensor& a, const Tensor& b) {
   require_same_device({a, b}, name);
   const DType dtype = promote(a.dtype(), b.dtype());
-  const Tensor left = as_dtype(a, dtype);
-  const Tensor right = as_dtype(b, dtype);
+  const Tensor left = converted(a, dtype);
+  const Tensor right = converted(b, dtype);
   Tensor y = compute(op, left, right, name);
   if (!needs_record({a, b})) return y;
 
@@ -67,8 +68,8 @@ Tensor apply(std::string_view name, Binary op, const Tensor& a, const Tensor& b)
                       break;
                     }
                   }
-                  return Grads{needed[0] ? as_dtype(sum_to(grad_a, shape_a), dtype_a) : Tensor(),
-                               needed[1] ? as_dtype(sum_to(grad_b, shape_b), dtype_b) : Tensor()};
+                  return Grads{needed[0] ? converted(sum_to(grad_a, shape_a), dtype_a) : Tensor(),
+                               needed[1] ? converted(sum_to(grad_b, shape_b), dtype_b) : Tensor()};
                 });
 }
 

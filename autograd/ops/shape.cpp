@@ -6,7 +6,6 @@
 #include <fusegrad/autograd/creation.h>
 #include <fusegrad/autograd/node.h>
 #include <fusegrad/autograd/ops.h>
-#include <fusegrad/autograd/ops/support.h>
 #include <fusegrad/kernels/fill.h>
 
 namespace fusegrad {
@@ -68,10 +67,10 @@ Tensor rows(const Tensor& x, std::int64_t begin, std::int64_t end) {
 
 Tensor to(const Tensor& x, DType dtype) {
   if (x.dtype() == dtype) return x;
-  const Tensor y = ops::as_dtype(x, dtype);
+  const Tensor y = kernels::converted(x, dtype);
   if (!is_floating(dtype)) return y;
   return record("to", y, {x}, [dtype = x.dtype()](const Tensor& grad_y, const NeededGrads&) {
-    return Grads{ops::as_dtype(grad_y, dtype)};
+    return Grads{kernels::converted(grad_y, dtype)};
   });
 }
 

@@ -5,13 +5,6 @@
 
 namespace fusegrad::ops {
 
-Tensor as_dtype(const Tensor& x, DType dtype) {
-  if (x.dtype() == dtype) return x;
-  Tensor y = Tensor::empty(x.shape(), dtype, x.device());
-  kernels::copy(x, y);
-  return y;
-}
-
 Tensor expand(const Tensor& x, const Shape& shape) {
   const Tensor one = Tensor::empty({}, x.dtype(), x.device());
   kernels::fill(one, 1.0);

@@ -5,9 +5,6 @@
 
 namespace fusegrad::ops {
 
-/// x in `dtype`: itself, or a converted copy.
-Tensor as_dtype(const Tensor& x, DType dtype);
-
 /// x repeated to `shape`, which it broadcasts to.
 Tensor expand(const Tensor& x, const Shape& shape);
 

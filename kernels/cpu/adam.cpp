@@ -101,19 +101,12 @@ void update(T* p, const T* g, T* m, T* v, T* v_max, const math::AdamCoefficients
   }
 }
 
-template <class T>
-math::AdamCoefficients<T> rounded(const math::AdamCoefficients<double>& c) {
-  return {static_cast<T>(c.decay),           static_cast<T>(c.one_minus_beta1),  static_cast<T>(c.beta2),
-          static_cast<T>(c.one_minus_beta2), static_cast<T>(c.sqrt_correction2), static_cast<T>(c.eps),
-          static_cast<T>(c.step_size)};
-}
-
 template <class P>
 void update_chunk(const AdamTensor& tensor, const math::AdamGroup& group,
                   const math::AdamCoefficients<double>& coefficients, const math::GradScalars& scalars,
                   std::int64_t begin, std::int64_t end, Block<MathType<P>>& block) {
   using T = MathType<P>;
-  const math::AdamCoefficients<T> c = rounded<T>(coefficients);
+  const math::AdamCoefficients<T> c = math::rounded<T>(coefficients);
   for (std::int64_t at = begin; at < end; at += kBlock) {
     const std::int64_t count = std::min(kBlock, end - at);
     visit_floating(tensor.grad_dtype, "fused_adam", [&]<class G>(TypeTag<G>) {
@@ -149,7 +142,7 @@ void fused_adam(const FusedAdamArgs& args) {
     const math::AdamGroup& group = groups[tensors[i].group];
     math::AdamClock& clock = args.clocks[tensors[i].clock];
     clock = math::advanced(clock, group);
-    args.coefficients[i] = math::adam_coefficients<double>(group, clock);
+    args.coefficients[i] = math::adam_coefficients(group, clock);
   }
   const Chunk* chunks = args.chunks.data();
   // A chunk of Adam is worth a thread only if it is full; count elements, not chunks, for small models.

@@ -15,14 +15,6 @@ using fusegrad::cpu::vectorized;
 
 namespace {
 
-// The operand as the plain loop and the library want it: in the dtype the sums are kept in.
-Tensor widen(const Tensor& x, DType dtype) {
-  if (x.dtype() == dtype) return x;
-  Tensor wide = Tensor::empty(x.shape(), dtype);
-  kernels::copy(x, wide);
-  return wide;
-}
-
 template <class T>
 Tensor transposed(const Tensor& x) {
   const std::int64_t rows = x.size(0);
@@ -130,9 +122,9 @@ void add_bias(const Tensor& product, const Tensor& bias) {
 void matmul(const MatmulArgs& args, const Tensor& out) {
   const DType wide = math_dtype(args.a.dtype());
   const Tensor product = out.dtype() == wide ? out : Tensor::empty(out.shape(), wide);
-  multiply(widen(args.a, wide), widen(args.b, wide), args, product);
+  multiply(converted(args.a, wide), converted(args.b, wide), args, product);
   if (args.bias.defined()) {
-    const Tensor bias = widen(args.bias, wide);
+    const Tensor bias = converted(args.bias, wide);
     wide == DType::f64 ? add_bias<double>(product, bias) : add_bias<float>(product, bias);
   }
   if (!product.is_same(out)) kernels::copy(product, out);

@@ -59,14 +59,7 @@ __global__ void advance_clocks(Arguments args) {
   const math::AdamGroup group = args.groups[args.tensors[i].group];
   math::AdamClock& clock = args.clocks[args.tensors[i].clock];
   clock = math::advanced(clock, group);
-  args.coefficients[i] = math::adam_coefficients<double>(group, clock);
-}
-
-template <class T>
-__device__ math::AdamCoefficients<T> rounded(const math::AdamCoefficients<double>& c) {
-  return {static_cast<T>(c.decay),           static_cast<T>(c.one_minus_beta1),  static_cast<T>(c.beta2),
-          static_cast<T>(c.one_minus_beta2), static_cast<T>(c.sqrt_correction2), static_cast<T>(c.eps),
-          static_cast<T>(c.step_size)};
+  args.coefficients[i] = math::adam_coefficients(group, clock);
 }
 
 /// What a block knows about its tensor; equal for all of its threads, so branches on it do not diverge.
@@ -130,7 +123,7 @@ __device__ void update_chunk(const Arguments& args, const Chunk& chunk) {
                              static_cast<T*>(t.max_exp_avg_sq),
                              t.copy,
                              t.copy_dtype,
-                             rounded<T>(args.coefficients[chunk.tensor]),
+                             math::rounded<T>(args.coefficients[chunk.tensor]),
                              math::read_factors<MathType<G>>(args.grad),
                              group.decay,
                              group.maximize != 0};

@@ -123,17 +123,24 @@ struct AdamCoefficients {
   T step_size = 0;  ///< lr / (1 − β₁ᵗ)
 };
 
-/// Computed in double, each rounded once to T. `clock` has already advanced.
-template <class T>
-FUSEGRAD_HD AdamCoefficients<T> adam_coefficients(const AdamGroup& group, const AdamClock& clock) {
+/// Computed in double. `clock` has already advanced.
+FUSEGRAD_HD AdamCoefficients<double> adam_coefficients(const AdamGroup& group, const AdamClock& clock) {
   const double decay = group.decay == WeightDecay::decoupled ? group.lr * group.weight_decay : group.weight_decay;
-  return {static_cast<T>(decay),
-          static_cast<T>(1.0 - group.beta1),
-          static_cast<T>(group.beta2),
-          static_cast<T>(1.0 - group.beta2),
-          static_cast<T>(sqrt(1.0 - clock.beta2_power)),
-          static_cast<T>(group.eps),
-          static_cast<T>(div(group.lr, 1.0 - clock.beta1_power))};
+  return {decay,
+          1.0 - group.beta1,
+          group.beta2,
+          1.0 - group.beta2,
+          sqrt(1.0 - clock.beta2_power),
+          group.eps,
+          div(group.lr, 1.0 - clock.beta1_power)};
+}
+
+/// Each coefficient rounded once to the math type of the parameter.
+template <class T>
+FUSEGRAD_HD AdamCoefficients<T> rounded(const AdamCoefficients<double>& c) {
+  return {static_cast<T>(c.decay),           static_cast<T>(c.one_minus_beta1),  static_cast<T>(c.beta2),
+          static_cast<T>(c.one_minus_beta2), static_cast<T>(c.sqrt_correction2), static_cast<T>(c.eps),
+          static_cast<T>(c.step_size)};
 }
 
 /// One element, all steps: updates p, m, v and, with AMSGrad, v_max from the unscaled and clipped gradient g.
