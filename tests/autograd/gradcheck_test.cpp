@@ -3,8 +3,8 @@
 #include <cmath>
 #include <fstream>
 #include <random>
-#include <regex>
 #include <set>
+#include <string_view>
 
 #include <gtest/gtest.h>
 
@@ -142,14 +142,15 @@ INSTANTIATE_TEST_SUITE_P(Operations, GradcheckTable, testing::ValuesIn(table()),
 
 TEST(Gradcheck, EveryPublicOperationHasARow) {
   std::ifstream in(std::string(FUSEGRAD_SOURCE_DIR) + "/autograd/ops.h");
-  const std::string header((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
-  ASSERT_FALSE(header.empty());
+  ASSERT_TRUE(in);
   std::set<std::string> checked;
   for (const Row& row : table()) checked.insert(row.op);
-  const std::regex declaration(R"(\nTensor (operator.|\w+)\()");
   int found = 0;
-  for (std::sregex_iterator it(header.begin(), header.end(), declaration), end; it != end; ++it) {
-    EXPECT_TRUE(checked.contains((*it)[1].str())) << (*it)[1].str() << " has no gradcheck row";
+  for (std::string line; std::getline(in, line);) {
+    constexpr std::string_view kResult = "Tensor ";  // declarations start their line, comments do not
+    if (!line.starts_with(kResult)) continue;
+    const std::string name = line.substr(kResult.size(), line.find('(') - kResult.size());
+    EXPECT_TRUE(checked.contains(name)) << name << " has no gradcheck row";
     ++found;
   }
   EXPECT_GT(found, 30);
