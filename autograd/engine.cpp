@@ -27,12 +27,12 @@ void add_to(Pending& pending, const Tensor& grad) {
     return;
   }
   if (pending.owned) {
-    kernels::binary(Binary::add, pending.sum, converted(grad, pending.sum.dtype()), pending.sum);
+    kernels::binary(Binary::add, pending.sum, grad, pending.sum);
     return;
   }
   // The first gradient may be shared (an operation may hand one tensor to two inputs), so the sum gets its own memory.
   Tensor sum = Tensor::empty(pending.sum.shape(), pending.sum.dtype(), pending.sum.device());
-  kernels::binary(Binary::add, pending.sum, converted(grad, pending.sum.dtype()), sum);
+  kernels::binary(Binary::add, pending.sum, grad, sum);
   pending = {.sum = sum, .owned = true};
 }
 
@@ -124,7 +124,8 @@ void run_graph(const std::shared_ptr<Node>& root, const Tensor& seed, const Back
         accumulate(edge.leaf, std::move(grads[i]));
         continue;
       }
-      if (grads[i].defined()) add_to(gradients[edge.node.get()], grads[i]);
+      // An operation that cast its input returns the gradient in the dtype it worked in.
+      if (grads[i].defined()) add_to(gradients[edge.node.get()], converted(grads[i], edge.node->dtype()));
       if (--uses[edge.node.get()] == 0) ready.push(edge.node);
     }
   }

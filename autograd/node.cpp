@@ -29,8 +29,12 @@ Tensor SavedTensor::get() const {
   return tensor_;
 }
 
-Node::Node(std::string_view name, std::vector<Edge> inputs, BackwardFunction backward)
-    : name_(name), sequence_(next_sequence++), inputs_(std::move(inputs)), backward_(std::move(backward)) {}
+Node::Node(std::string_view name, DType dtype, std::vector<Edge> inputs, BackwardFunction backward)
+    : name_(name),
+      dtype_(dtype),
+      sequence_(next_sequence++),
+      inputs_(std::move(inputs)),
+      backward_(std::move(backward)) {}
 
 Node::~Node() {
   // Destroying the last handle of an input destroys that node in turn. A chain of 100,000 would need as many stack
@@ -79,7 +83,7 @@ Tensor record(std::string_view name, const Tensor& output, std::initializer_list
       edges.push_back({.node = nullptr, .leaf = input});
     }
   }
-  output.record().grad_fn = std::make_shared<Node>(name, std::move(edges), std::move(backward));
+  output.record().grad_fn = std::make_shared<Node>(name, output.dtype(), std::move(edges), std::move(backward));
   return output;
 }
 

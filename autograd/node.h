@@ -61,13 +61,15 @@ struct Edge {
 /// One recorded operation with a single result.
 class Node {
  public:
-  Node(std::string_view name, std::vector<Edge> inputs, BackwardFunction backward);
+  Node(std::string_view name, DType dtype, std::vector<Edge> inputs, BackwardFunction backward);
   /// Frees the graph behind it without recursion, however long it is.
   ~Node();
   Node(const Node&) = delete;
   Node& operator=(const Node&) = delete;
 
   [[nodiscard]] std::string_view name() const { return name_; }
+  /// The dtype of the operation's result, and so of the gradient that it expects.
+  [[nodiscard]] DType dtype() const { return dtype_; }
   /// Counts up over all nodes of the program; inputs have smaller numbers than their results.
   [[nodiscard]] std::uint64_t sequence() const { return sequence_; }
   [[nodiscard]] const std::vector<Edge>& inputs() const { return inputs_; }
@@ -81,6 +83,7 @@ class Node {
 
  private:
   std::string_view name_;
+  DType dtype_;
   std::uint64_t sequence_;
   std::vector<Edge> inputs_;
   BackwardFunction backward_;
