@@ -11,11 +11,18 @@
 
 namespace fusegrad::cuda {
 
-/// Launches `kernel(args...)` with one-dimensional blocks. Zero blocks are no launch. Throws `DeviceError` if the
-/// launch fails.
+/// The most blocks that CUDA takes in one launch.
+inline constexpr std::int64_t kMostBlocks = 2147483647;
+
+/// Launches `kernel(args...)` with one-dimensional blocks. Zero blocks are no launch. Throws `DeviceError` if there are
+/// more than `kMostBlocks` of them, or if the launch fails.
 template <class... Parameters, class... Args>
 void launch(Device device, std::int64_t blocks, int threads, void (*kernel)(Parameters...), const Args&... args) {
   if (blocks == 0) return;
+  if (blocks > kMostBlocks) {
+    throw DeviceError(
+        {.op = "launch", .got = cat(blocks, " blocks"), .want = cat("at most ", kMostBlocks), .way_out = ""});
+  }
   const DeviceGuard guard(device.index);
   const auto stream = static_cast<cudaStream_t>(current_stream(device).handle());
   kernel<<<static_cast<unsigned>(blocks), static_cast<unsigned>(threads), 0, stream>>>(args...);

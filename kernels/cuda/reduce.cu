@@ -4,12 +4,15 @@
 // length, so that few columns over many rows (a bias gradient) still fill the GPU; a second launch adds the segments in
 // order. Within a segment a block of 32 columns × 8 lanes adds its rows, lane by lane and then the lanes, in double.
 
+#include <algorithm>
+
 #include <fusegrad/kernels/cuda/launch.cuh>
 #include <fusegrad/kernels/cuda/reduction.cuh>
 #include <fusegrad/kernels/reduce.h>
 
 namespace fusegrad::kernels::cuda {
 
+using fusegrad::cuda::kMostBlocks;
 using fusegrad::cuda::kReduceThreads;
 using fusegrad::cuda::launch;
 using fusegrad::cuda::reduce_chunk;
@@ -29,41 +32,56 @@ constexpr int kColumns = 32;
 constexpr int kRowLanes = 8;
 constexpr std::int64_t kSegment = 512;
 
-/// One block a tile of 32 columns of one segment of one outer index.
+/// Where the tiles of a sum over columns lie: 32 columns of one segment of one outer index each.
+struct Tiles {
+  ReduceShape shape;
+  std::int64_t segments = 1;
+  std::int64_t across = 1;  ///< tiles that the inner dimension takes
+
+  [[nodiscard]] __host__ __device__ std::int64_t count() const { return shape.outer * segments * across; }
+};
+
+/// One block a tile; blocks take further tiles where there are more than one launch can have.
 template <class X, class Y>
-__global__ void __launch_bounds__(kColumns* kRowLanes)
-    sum_columns(const X* x, ReduceShape shape, std::int64_t segments, std::int64_t tiles, double divisor, Y* y) {
+__global__ void __launch_bounds__(kColumns* kRowLanes) sum_columns(const X* x, Tiles tiles, double divisor, Y* y) {
   __shared__ double sums[kRowLanes][kColumns];
   const int column = static_cast<int>(threadIdx.x) % kColumns;
   const int lane = static_cast<int>(threadIdx.x) / kColumns;
-  std::int64_t block = blockIdx.x;
-  const std::int64_t tile = block % tiles;
-  block /= tiles;
-  const std::int64_t segment = block % segments;
-  const std::int64_t outer = block / segments;
-  const std::int64_t i = tile * kColumns + column;
-  const std::int64_t length = (shape.reduced + segments - 1) / segments;
-  const std::int64_t begin = segment * length;
-  const std::int64_t end = begin + length < shape.reduced ? begin + length : shape.reduced;
-  double sum = 0;
-  if (i < shape.inner) {
-    const X* from = x + outer * shape.reduced * shape.inner + i;
-    for (std::int64_t r = begin + lane; r < end; r += kRowLanes) sum += convert<double>(from[r * shape.inner]);
+  const std::int64_t reduced = tiles.shape.reduced;
+  const std::int64_t inner = tiles.shape.inner;
+  const std::int64_t length = (reduced + tiles.segments - 1) / tiles.segments;
+  for (std::int64_t tile = blockIdx.x; tile < tiles.count(); tile += gridDim.x) {
+    const std::int64_t i = tile % tiles.across * kColumns + column;
+    const std::int64_t segment = tile / tiles.across % tiles.segments;
+    const std::int64_t outer = tile / tiles.across / tiles.segments;
+    const std::int64_t begin = segment * length;
+    const std::int64_t end = begin + length < reduced ? begin + length : reduced;
+    double sum = 0;
+    if (i < inner) {
+      const X* from = x + outer * reduced * inner + i;
+      for (std::int64_t r = begin + lane; r < end; r += kRowLanes) sum += convert<double>(from[r * inner]);
+    }
+    sums[lane][column] = sum;
+    __syncthreads();
+    if (lane == 0 && i < inner) {
+      for (int other = 1; other < kRowLanes; ++other) sum += sums[other][column];
+      y[(outer * tiles.segments + segment) * inner + i] = convert<Y>(sum / divisor);
+    }
+    __syncthreads();  // the next tile writes the same shared memory
   }
-  sums[lane][column] = sum;
-  __syncthreads();
-  if (lane != 0 || i >= shape.inner) return;
-  for (int other = 1; other < kRowLanes; ++other) sum += sums[other][column];
-  y[(outer * segments + segment) * shape.inner + i] = convert<Y>(sum / divisor);
 }
 
-/// One block a row, where the reduced dimension is the innermost.
+/// One block a row, where the reduced dimension is the innermost; blocks take further rows where there are more than
+/// one launch can have.
 template <class X, class Y>
-__global__ void __launch_bounds__(kReduceThreads) sum_rows(const X* x, std::int64_t reduced, double divisor, Y* y) {
-  const X* row = x + blockIdx.x * reduced;
-  const double sum = reduce_chunk(
-      0, reduced, [=](std::int64_t i) { return convert<double>(row[i]); }, fusegrad::cuda::Add{});
-  if (threadIdx.x == 0) y[blockIdx.x] = convert<Y>(sum / divisor);
+__global__ void __launch_bounds__(kReduceThreads)
+    sum_rows(const X* x, std::int64_t rows, std::int64_t reduced, double divisor, Y* y) {
+  for (std::int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
+    const X* from = x + row * reduced;
+    const double sum = reduce_chunk(
+        0, reduced, [=](std::int64_t i) { return convert<double>(from[i]); }, fusegrad::cuda::Add{});
+    if (threadIdx.x == 0) y[row] = convert<Y>(sum / divisor);
+  }
 }
 
 template <class X, class Y>
@@ -71,21 +89,25 @@ void sum_dim_as(const Tensor& x, const ReduceShape& shape, double divisor, const
   const X* in = x.data<X>();
   Y* out = y.data<Y>();
   if (shape.inner == 1) {
-    return launch(x.device(), shape.outer, kReduceThreads, sum_rows<X, Y>, in, shape.reduced, divisor, out);
+    const std::int64_t blocks = std::min(shape.outer, kMostBlocks);
+    return launch(x.device(), blocks, kReduceThreads, sum_rows<X, Y>, in, shape.outer, shape.reduced, divisor, out);
   }
-  const std::int64_t tiles = (shape.inner + kColumns - 1) / kColumns;
-  const std::int64_t segments = shape.reduced <= kSegment ? 1 : (shape.reduced + kSegment - 1) / kSegment;
-  const std::int64_t blocks = shape.outer * segments * tiles;
   constexpr int kThreads = kColumns * kRowLanes;
-  if (segments == 1) {
-    return launch(x.device(), blocks, kThreads, sum_columns<X, Y>, in, shape, segments, tiles, divisor, out);
+  const Tiles tiles{.shape = shape,
+                    .segments = std::max<std::int64_t>(1, (shape.reduced + kSegment - 1) / kSegment),
+                    .across = (shape.inner + kColumns - 1) / kColumns};
+  const std::int64_t blocks = std::min(tiles.count(), kMostBlocks);
+  if (tiles.segments == 1) {
+    return launch(x.device(), blocks, kThreads, sum_columns<X, Y>, in, tiles, divisor, out);
   }
-  const Tensor partial = Tensor::empty({shape.outer * segments, shape.inner}, DType::f64, x.device());
+  const Tensor partial = Tensor::empty({shape.outer * tiles.segments, shape.inner}, DType::f64, x.device());
   double* sums = partial.data<double>();
-  launch(x.device(), blocks, kThreads, sum_columns<X, double>, in, shape, segments, tiles, 1.0, sums);
-  const ReduceShape rest{.outer = shape.outer, .reduced = segments, .inner = shape.inner};
-  launch(x.device(), shape.outer * tiles, kThreads, sum_columns<double, Y>, static_cast<const double*>(sums), rest,
-         std::int64_t{1}, tiles, divisor, out);
+  launch(x.device(), blocks, kThreads, sum_columns<X, double>, in, tiles, 1.0, sums);
+  const Tiles rest{.shape = {.outer = shape.outer, .reduced = tiles.segments, .inner = shape.inner},
+                   .segments = 1,
+                   .across = tiles.across};
+  launch(x.device(), std::min(rest.count(), kMostBlocks), kThreads, sum_columns<double, Y>,
+         static_cast<const double*>(sums), rest, divisor, out);
 }
 
 }  // namespace
