@@ -39,6 +39,7 @@ void add_to(Pending& pending, const Tensor& grad) {
 // Adds a finished gradient to a leaf. The first one is adopted as it is, unless somebody else reaches its memory too
 // (an operation may hand one tensor, or two views of it, to several inputs).
 void accumulate(const Tensor& leaf, Tensor grad) {
+  require_same_device({leaf, grad}, "backward (a parameter has moved since forward)");
   AutogradRecord& record = leaf.record();
   if (record.grad.defined()) {
     kernels::binary(Binary::add, record.grad, converted(grad, record.grad.dtype()), record.grad);

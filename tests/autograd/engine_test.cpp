@@ -228,6 +228,15 @@ TEST_P(EngineTest, OperandsOfTwoDevicesAreRefused) {
   EXPECT_EQ(grad(x), (Floats{2, 2}));
 }
 
+TEST_P(EngineTest, AParameterThatMovedSinceForwardIsRefused) {
+  if (!device().is_cuda()) GTEST_SKIP() << "needs a second device";
+  const Tensor x = ones({2}, {.requires_grad = true});
+  const Tensor loss = sum(x * 2.0);
+  x.set_data(to(x.detach(), device()));
+  EXPECT_THROW(loss.backward(), DeviceError);
+  EXPECT_FALSE(x.grad().defined());
+}
+
 TEST(Engine, ShapesAndDtypesThatDoNotFitAreRefused) {
   const Tensor a = ones({2, 3});
   EXPECT_THROW(a + ones({2}), ShapeError);
