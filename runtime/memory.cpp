@@ -12,6 +12,7 @@
 
 #include <fusegrad/runtime/cuda/driver.h>
 #include <fusegrad/runtime/error.h>
+#include <fusegrad/runtime/graph.h>
 #include <fusegrad/runtime/memory.h>
 #include <fusegrad/runtime/stream.h>
 
@@ -160,6 +161,7 @@ void empty_cache(Device device) { pool(device).empty(); }
 Storage::Storage(std::size_t bytes, Device device) : bytes_(bytes), device_(device) {
   require_available(device, "allocate");
   if (bytes == 0) return;
+  if (device.is_cuda()) require_not_capturing("allocate");
   stream_ = current_stream(device).handle();
   std::tie(data_, block_) = pool(device).take(bytes, stream_);
 }
@@ -177,9 +179,11 @@ void copy_bytes(void* dst, Device dst_device, const void* src, Device src_device
                                   current_stream(dst_device).handle());
     }
     if (dst_device.is_cuda()) {
+      require_not_capturing("a copy from the CPU");
       return cuda::copy_to_device(dst, src, bytes, dst_device.index, current_stream(dst_device).handle());
     }
     if (src_device.is_cuda()) {
+      require_not_capturing("a read from the GPU");
       count_host_sync();
       return cuda::copy_to_host(dst, src, bytes, src_device.index, current_stream(src_device).handle());
     }

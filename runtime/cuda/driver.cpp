@@ -1,7 +1,9 @@
 #include <cstdint>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <mutex>
+#include <type_traits>
 #include <vector>
 
 #include <fusegrad/runtime/cuda/check.h>
@@ -179,6 +181,48 @@ float elapsed_ms(void* begin, void* end) {
   FUSEGRAD_CUDA_CHECK(cudaEventElapsedTime(&ms, as_event(begin), as_event(end)));
   return ms;
 }
+
+void begin_capture(void* stream, int device) {
+  const DeviceGuard guard(device);
+  // Other threads may go on allocating meanwhile.
+  FUSEGRAD_CUDA_CHECK(cudaStreamBeginCapture(as_stream(stream), cudaStreamCaptureModeThreadLocal));
+}
+
+CapturedGraph end_capture(void* stream, int device) {
+  const DeviceGuard guard(device);
+  cudaGraph_t graph = nullptr;
+  FUSEGRAD_CUDA_CHECK(cudaStreamEndCapture(as_stream(stream), &graph));
+  const std::unique_ptr<std::remove_pointer_t<cudaGraph_t>, void (*)(cudaGraph_t)> owner(
+      graph, [](cudaGraph_t g) { (void)cudaGraphDestroy(g); });
+  std::size_t count = 0;
+  FUSEGRAD_CUDA_CHECK(cudaGraphGetNodes(graph, nullptr, &count));
+  std::vector<cudaGraphNode_t> nodes(count);
+  FUSEGRAD_CUDA_CHECK(cudaGraphGetNodes(graph, nodes.data(), &count));
+  CapturedGraph captured;
+  for (cudaGraphNode_t node : nodes) {
+    cudaGraphNodeType type{};
+    FUSEGRAD_CUDA_CHECK(cudaGraphNodeGetType(node, &type));
+    if (type == cudaGraphNodeTypeKernel) ++captured.kernels;
+  }
+  cudaGraphExec_t executable = nullptr;
+  FUSEGRAD_CUDA_CHECK(cudaGraphInstantiate(&executable, graph, 0));
+  captured.executable = executable;
+  return captured;
+}
+
+void abandon_capture(void* stream, int device) {
+  const DeviceGuard guard(device);
+  cudaGraph_t graph = nullptr;
+  if (cudaStreamEndCapture(as_stream(stream), &graph) == cudaSuccess && graph != nullptr) (void)cudaGraphDestroy(graph);
+  (void)cudaGetLastError();
+}
+
+void launch_graph(void* executable, void* stream, int device) {
+  const DeviceGuard guard(device);
+  FUSEGRAD_CUDA_CHECK(cudaGraphLaunch(static_cast<cudaGraphExec_t>(executable), as_stream(stream)));
+}
+
+void destroy_graph(void* executable) { (void)cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(executable)); }
 
 void copy_to_device(void* dst, const void* src, std::size_t bytes, int device, void* stream) {
   const DeviceGuard guard(device);

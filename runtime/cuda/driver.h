@@ -3,6 +3,7 @@
 // in every build, defined only with CUDA; callers stand behind `if constexpr (kCudaBuilt)`.
 
 #include <cstddef>
+#include <cstdint>
 
 namespace fusegrad::cuda {
 
@@ -39,6 +40,18 @@ void wait_event(void* event, void* stream, int device);
 bool event_done(void* event);
 void synchronize_event(void* event);
 float elapsed_ms(void* begin, void* end);
+
+/// A recorded graph, ready to launch.
+struct CapturedGraph {
+  void* executable = nullptr;
+  std::int64_t kernels = 0;
+};
+void begin_capture(void* stream, int device);
+CapturedGraph end_capture(void* stream, int device);
+/// Ends a capture and drops what it recorded. Never throws.
+void abandon_capture(void* stream, int device);
+void launch_graph(void* executable, void* stream, int device);
+void destroy_graph(void* executable);
 
 /// Host to device without waiting: the bytes are taken into pinned memory before the call returns.
 void copy_to_device(void* dst, const void* src, std::size_t bytes, int device, void* stream);
