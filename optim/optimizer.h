@@ -43,7 +43,8 @@ class Optimizer {
   /// The same on transformed gradients. Throws `StateError` unless the optimizer owns unscaling.
   virtual void step(const GradTransform& transform);
 
-  /// Drops all gradients.
+  /// Drops all gradients. Their memory stays with the parameters and the next backward writes over it
+  /// (Tensor::zero_grad).
   void zero_grad();
 
   /// All parameters, group after group.
