@@ -38,16 +38,17 @@ TEST_P(GradientBufferTest, TheNextGradientIsWrittenOverTheLastOnesMemory) {
   const Tensor w = leaf({3, 4}, 2);
   const Tensor b = leaf({3}, 3);
   const Tensor m = leaf({3, 2}, 4);
-  const auto backward = [&] { sum(square(matmul(linear(x, w, b), m))).backward(); };
+  const Tensor c = leaf({6, 1}, 5);  // broadcast
+  const auto backward = [&] { sum(square(matmul(linear(x, w, b), m) * c)).backward(); };
   backward();
   std::vector<const void*> first;
-  for (const Tensor& p : {w, b, m}) first.push_back(p.grad().raw());
+  for (const Tensor& p : {w, b, m, c}) first.push_back(p.grad().raw());
   for (int i = 0; i < 3; ++i) {
-    for (const Tensor& p : {w, b, m}) p.zero_grad();
+    for (const Tensor& p : {w, b, m, c}) p.zero_grad();
     EXPECT_FALSE(w.grad().defined());
     const Tensor other = empty({3, 4}, {.device = device()});  // would get the memory if it had been freed
     backward();
-    EXPECT_EQ((std::vector<const void*>{w.grad().raw(), b.grad().raw(), m.grad().raw()}), first);
+    EXPECT_EQ((std::vector<const void*>{w.grad().raw(), b.grad().raw(), m.grad().raw(), c.grad().raw()}), first);
   }
 }
 
@@ -77,6 +78,10 @@ TEST_P(GradientBufferTest, GradientsHaveTheBitsOfFreshOnes) {
          return mean(square(matmul(w, w, {true, false})));
        }},
       {"linear of itself", [](const Tensor& w, const Tensor& b) { return sum(square(linear(w, w, b))); }},
+      {"broadcast",
+       [&](const Tensor& w, const Tensor& b) {
+         return sum(view(w, {4, 1, 4}) * view(b, {4, 1}) - b);
+       }},
       {"elementwise", [](const Tensor& w, const Tensor& b) { return sum(w * w / (b * b + 1.0) - w); }},
       {"the leaf twice in a sum", [](const Tensor& w, const Tensor&) { return sum((w + w) * w); }},
       {"a view",
