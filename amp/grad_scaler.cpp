@@ -115,10 +115,12 @@ void GradScaler::unscale_(Optimizer& optimizer) {
   const std::vector<Tensor> grads = optimizer.gradients();
   for (const Tensor& grad : grads) {
     if (grad.dtype() != DType::f16) continue;
-    throw DTypeError({.op = std::string(kOp),
-                      .got = "f16 gradients",
-                      .want = "f32, bf16 or f64 gradients: f16 cannot hold an unscaled gradient",
-                      .way_out = "Keep f32 parameters and use Autocast"});
+    throw DTypeError(
+        {.op = std::string(kOp),
+         .got = "f16 gradients",
+         .want = "f32, bf16 or f64 gradients: f16 cannot hold an unscaled gradient",
+         .way_out = "Let the optimizer unscale in its own pass (FusedAdam, FusedAdamW), or keep f32 gradients: f32 "
+                    "parameters under Autocast, and no f16 in GradientBufferOptions"});
   }
   list_gradients(record, grads, kOp);
   kernels::fill(record.found_inf, 0.0);

@@ -23,16 +23,16 @@ Tensor lowered(const Tensor& x) {
   if (!is_weight) return kernels::converted(x, policy.dtype);
 
   WeightCopy& copy = x.record().copy;
-  const bool fits = copy.value.defined() && copy.value.dtype() == policy.dtype;
-  if (fits && copy.version == x.version()) return copy.value;
-  if (fits) {
-    kernels::copy(x, copy.value);
-    copy.value.bump_version();
-  } else {
-    copy.value = kernels::converted(x, policy.dtype);
+  const bool fits = copy.value().defined() && copy.value().dtype() == policy.dtype;
+  if (fits && copy.version == x.version()) return copy.value();
+  if (!fits) {
+    copy.set(kernels::converted(x, policy.dtype), x.version());
+    return copy.value();
   }
+  kernels::copy(x, copy.value());
+  copy.value().bump_version();
   copy.version = x.version();
-  return copy.value;
+  return copy.value();
 }
 
 bool must_widen(const Tensor& x) { return is_half(x.dtype()) && cast_policy(x.device().type).active; }

@@ -37,23 +37,22 @@ void add_to(Pending& pending, const Tensor& grad) {
 }
 
 // Adds a finished gradient to a leaf. The first one is adopted as it is, unless somebody else reaches its memory too
-// (an operation may hand one tensor, or two views of it, to several inputs).
+// (an operation may hand one tensor, or two views of it, to several inputs) or the leaf's gradients have a fixed place.
 void accumulate(const Tensor& leaf, Tensor grad) {
   require_same_device({leaf, grad}, "backward (a parameter has moved since forward)");
-  AutogradRecord& record = leaf.record();
-  if (record.grad.defined()) {
-    kernels::binary(Binary::add, record.grad, converted(grad, record.grad.dtype()), record.grad);
-    record.grad.bump_version();
+  GradientSlot& slot = leaf.record().gradient;
+  if (slot.get().defined()) {
+    kernels::binary(Binary::add, slot.get(), converted(grad, slot.get().dtype()), slot.get());
+    slot.get().bump_version();
     return;
   }
-  if (grad.dtype() != leaf.dtype()) {
-    record.grad = converted(grad, leaf.dtype());
-  } else if (grad.is_sole_owner()) {
-    record.grad = std::move(grad);
-  } else {
-    record.grad = Tensor::empty(grad.shape(), grad.dtype(), grad.device());
-    kernels::copy(grad, record.grad);
-  }
+  const DType dtype = slot.dtype(leaf.dtype());
+  if (!slot.place().defined() && grad.dtype() == dtype && grad.is_sole_owner()) return slot.set(std::move(grad));
+  Tensor first = slot.take(grad.shape(), dtype, grad.device());
+  if (!first.defined()) first = Tensor::empty(grad.shape(), dtype, grad.device());
+  if (!slot.is_in_place(grad)) kernels::copy(grad, first);
+  first.bump_version();  // others may reach a fixed place
+  slot.set(std::move(first));
 }
 
 // How many recorded results each node's gradient is summed from, over the part of the graph behind `root`.

@@ -12,6 +12,22 @@ std::atomic<std::uint64_t> next_sequence{0};
 
 }  // namespace
 
+DType NeededGrads::dtype(std::size_t input, DType own) const {
+  const Tensor& leaf = (*inputs_)[input].leaf;
+  return leaf.defined() ? leaf.record().gradient.dtype(own) : own;
+}
+
+Tensor NeededGrads::output(std::size_t input, const Shape& shape, DType dtype, Device device) const {
+  const Tensor& leaf = (*inputs_)[input].leaf;
+  // Where a leaf is an input twice, the first one's gradient arrives first and so begins the sum.
+  const auto end = inputs_->begin() + static_cast<std::ptrdiff_t>(input);
+  const auto is_leaf = [&](const Edge& edge) { return edge.leaf.is_same(leaf); };
+  if (leaf.defined() && std::none_of(inputs_->begin(), end, is_leaf)) {
+    if (Tensor kept = leaf.record().gradient.take(shape, dtype, device); kept.defined()) return kept;
+  }
+  return Tensor::empty(shape, dtype, device);
+}
+
 SavedTensor::SavedTensor(std::string_view op, const Tensor& tensor) : op_(op) {
   if (!tensor.defined()) return;
   tensor_ = tensor.detach();
@@ -60,9 +76,7 @@ Grads Node::run(const Tensor& grad_output) const {
                       .want = "one backward a forward: the first one frees what it kept",
                       .way_out = "Pass {.retain_graph = true} to the first backward, or run forward again"});
   }
-  std::vector<bool> needed(inputs_.size());
-  std::transform(inputs_.begin(), inputs_.end(), needed.begin(), [](const Edge& edge) { return edge.needs_grad(); });
-  return backward_(grad_output, NeededGrads(std::move(needed)));
+  return backward_(grad_output, NeededGrads(inputs_));
 }
 
 bool needs_record(std::initializer_list<Tensor> inputs) {

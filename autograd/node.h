@@ -23,14 +23,29 @@ namespace fusegrad {
 /// Gradients of an operation's inputs, in their order; undefined where none is needed.
 using Grads = std::vector<Tensor>;
 
-/// Which inputs of an operation want a gradient, so that backward can leave the others out.
+/// Where an input's gradient goes on to: the node it came from, or the leaf that accumulates it, or nowhere.
+struct Edge {
+  std::shared_ptr<Node> node;
+  Tensor leaf;
+  [[nodiscard]] bool needs_grad() const { return node != nullptr || leaf.defined(); }
+};
+
+/// Which inputs of an operation want a gradient, so that backward can leave the others out, and where it is to lie.
 class NeededGrads {
  public:
-  explicit NeededGrads(std::vector<bool> needed) : needed_(std::move(needed)) {}
-  bool operator[](std::size_t input) const { return needed_[input]; }
+  /// `inputs` must outlive it.
+  explicit NeededGrads(const std::vector<Edge>& inputs) : inputs_(&inputs) {}
+  bool operator[](std::size_t input) const { return (*inputs_)[input].needs_grad(); }
+
+  /// The dtype in which a gradient of this input is kept where the input is a leaf that asked for one (an f32 weight
+  /// whose gradients are to stay in 16 bits), else `own`.
+  [[nodiscard]] DType dtype(std::size_t input, DType own) const;
+  /// Uninitialised memory for the gradient of this input: what a leaf without a gradient has kept for it, if that fits,
+  /// else a new tensor. Ask once an input, and return it as that input's gradient or not at all.
+  [[nodiscard]] Tensor output(std::size_t input, const Shape& shape, DType dtype, Device device) const;
 
  private:
-  std::vector<bool> needed_;
+  const std::vector<Edge>* inputs_;
 };
 
 /// A tensor kept for backward. It shares the elements but not the graph (so a result saved by its own node makes no
@@ -50,13 +65,6 @@ class SavedTensor {
 };
 
 using BackwardFunction = std::function<Grads(const Tensor& grad_output, const NeededGrads& needed)>;
-
-/// Where an input's gradient goes on to: the node it came from, or the leaf that accumulates it, or nowhere.
-struct Edge {
-  std::shared_ptr<Node> node;
-  Tensor leaf;
-  [[nodiscard]] bool needs_grad() const { return node != nullptr || leaf.defined(); }
-};
 
 /// One recorded operation with a single result.
 class Node {

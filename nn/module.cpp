@@ -56,7 +56,7 @@ void Module::set_training(bool training) {
 }
 
 void Module::zero_grad() const {
-  for (const auto& [name, parameter] : named_parameters()) parameter.set_grad({});
+  for (const auto& [name, parameter] : named_parameters()) parameter.zero_grad();
 }
 
 StateDict Module::state_dict() const {

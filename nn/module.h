@@ -45,7 +45,7 @@ class Module {
   void eval() { set_training(false); }
   [[nodiscard]] bool is_training() const { return training_; }
 
-  /// Drops the gradients of all parameters.
+  /// Drops the gradients of all parameters; their memory stays for the next ones (Tensor::zero_grad).
   void zero_grad() const;
 
   /// The parameters by name; the tensors themselves, not copies.

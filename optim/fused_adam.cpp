@@ -70,9 +70,9 @@ AdamTensor FusedAdam::row(std::size_t index) {
   row.grad_dtype = grad.dtype();
   // A copy is kept up to date only if it is so now: after a skipped step it then still is.
   const WeightCopy& copy = parameter.record().copy;
-  if (parameter.dtype() == DType::f32 && copy.value.defined() && copy.version == parameter.version()) {
-    row.copy = copy.value.raw();
-    row.copy_dtype = copy.value.dtype();
+  if (parameter.dtype() == DType::f32 && copy.value().defined() && copy.version == parameter.version()) {
+    row.copy = copy.value().raw();
+    row.copy_dtype = copy.value().dtype();
   }
   return row;
 }
@@ -126,7 +126,7 @@ void FusedAdam::step(const GradTransform& transform) {
     parameter.bump_version();
     if (rows[i].copy == nullptr) continue;
     WeightCopy& copy = parameter.record().copy;
-    copy.value.bump_version();
+    copy.value().bump_version();
     copy.version = parameter.version();
   }
 }

@@ -14,7 +14,7 @@ void Optimizer::step(const GradTransform&) {
 }
 
 void Optimizer::zero_grad() {
-  for (const Tensor& parameter : parameters_) parameter.set_grad({});
+  for (const Tensor& parameter : parameters_) parameter.zero_grad();
 }
 
 std::vector<Tensor> Optimizer::gradients() const {

@@ -3,6 +3,7 @@
 // and `owns_clipping`: whoever divides the gradients by the loss scale is decided by their answers, in one place
 // (amp/grad_scaler.h), so that it happens exactly once.
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,6 +21,15 @@ struct GradTransform {
   Tensor found_inf;         ///< f32: nonzero means that the step changes nothing at all
   Tensor clip_coefficient;  ///< f64: unscaled gradients are multiplied by it
   double clip_value = 0;    ///< then limited to ± this; 0: not limited
+};
+
+/// How the gradients of an optimizer's parameters are kept.
+struct GradientBufferOptions {
+  /// All gradients lie in one buffer, in the order of the parameters, each from a 256-byte boundary on.
+  bool flat = false;
+  /// f16 or bf16: gradients of the (f32) parameters stay as autocast computes them, instead of being widened to f32.
+  /// Micro-batches add up in that dtype, too. Unset: the parameter's dtype.
+  std::optional<DType> dtype = {};
 };
 
 /// Base class. A subclass implements `name` and `step`; one that unscales in its own pass also answers `owns_unscaling`
@@ -43,13 +53,29 @@ class Optimizer {
   /// The same on transformed gradients. Throws `StateError` unless the optimizer owns unscaling.
   virtual void step(const GradTransform& transform);
 
-  /// Drops all gradients.
+  /// Drops all gradients. Their memory stays with the parameters and the next backward writes over it
+  /// (Tensor::zero_grad).
   void zero_grad();
 
   /// All parameters, group after group.
   [[nodiscard]] const std::vector<Tensor>& parameters() const { return parameters_; }
   /// The gradients that exist, in the order of the parameters.
   [[nodiscard]] std::vector<Tensor> gradients() const;
+
+  /// Arranges how gradients are kept from now on, for all parameters, until another call. Those that exist are copied;
+  /// handles that others hold keep what they have.
+  ///
+  /// In a flat buffer, `grad()` is a view: what a handle from an earlier step shows is written over by later backwards.
+  /// A gradient set by hand takes the view's place until the next `zero_grad`. A parameter that moves to another
+  /// device or dtype leaves the buffer, and its gradients have memory of their own again.
+  ///
+  /// Throws `DTypeError` for a dtype other than f16 and bf16, for one with parameters other than f32, and for a flat
+  /// buffer of gradients of several dtypes; `DeviceError` for one of parameters on several devices; then nothing has
+  /// changed.
+  void use_gradient_buffers(const GradientBufferOptions& options = {});
+  /// The flat buffer as a vector: all gradients, and zeros between them. The place of a parameter that has no gradient
+  /// holds what was last written there. Undefined unless asked for, and once a parameter has left the buffer.
+  [[nodiscard]] Tensor flat_gradients() const;
 
   [[nodiscard]] std::size_t group_count() const { return learning_rates_.size(); }
   /// The learning rate of one parameter group. Throws `ValueError` for a group that is not there.
@@ -76,6 +102,8 @@ class Optimizer {
   std::vector<Tensor> parameters_;
   std::vector<std::size_t> groups_;  // of each parameter
   std::vector<double> learning_rates_;
+  Tensor flat_gradients_;
+  std::vector<Tensor> places_;  // of each parameter's gradient in it
 };
 
 /// Throws `ValueError` in the name of `optimizer` unless `valid`; the message shows the option's name and value.

@@ -62,14 +62,17 @@ void Tensor::set_data(const Tensor& source) const {
     throw StateError({.op = "set_data", .got = "the result of an operation", .want = "a leaf", .way_out = ""});
   }
   const bool grad_fits = self.shape == other.shape && self.storage->device() == other.storage->device();
+  const bool memory_fits = grad_fits && self.dtype == other.dtype;
   self.storage = other.storage;
   self.byte_offset = other.byte_offset;
   self.shape = other.shape;
   self.dtype = other.dtype;
   if (self.record != nullptr) {
-    if (!grad_fits) self.record->grad = Tensor();
-    self.record->copy = WeightCopy();
+    if (!grad_fits) self.record->gradient.set({});
+    if (!memory_fits) self.record->gradient.release();
+    self.record->copy.set({}, 0);
   }
+  bump_layout_generation();
 }
 
 AutogradRecord& Tensor::record() const {
@@ -96,7 +99,7 @@ Tensor& Tensor::requires_grad_(bool requires_grad) {
   return *this;
 }
 
-Tensor Tensor::grad() const { return has_record() ? impl_->record->grad : Tensor(); }
+Tensor Tensor::grad() const { return has_record() ? impl_->record->gradient.get() : Tensor(); }
 
 void Tensor::set_grad(const Tensor& grad) const {
   if (grad.defined()) {
@@ -106,7 +109,12 @@ void Tensor::set_grad(const Tensor& grad) const {
       throw DTypeError({.op = "set_grad", .got = "i64", .want = "a floating dtype", .way_out = ""});
     }
   }
-  record().grad = grad;
+  record().gradient.set(grad);
+}
+
+void Tensor::zero_grad() const {
+  const TensorImpl& self = impl("zero_grad");
+  if (self.record != nullptr) self.record->gradient.zero();
 }
 
 std::shared_ptr<Node> Tensor::grad_fn() const { return has_record() ? impl_->record->grad_fn : nullptr; }

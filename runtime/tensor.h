@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -104,6 +105,8 @@ class Tensor {
   [[nodiscard]] Tensor grad() const;
   /// Sets or, with an undefined tensor, drops the gradient. Throws unless its shape and device are the tensor's.
   void set_grad(const Tensor& grad) const;
+  /// Drops the gradient but keeps its memory for the next one, unless somebody else reaches that memory.
+  void zero_grad() const;
   /// The operation this tensor came from, or null.
   [[nodiscard]] std::shared_ptr<Node> grad_fn() const;
   [[nodiscard]] AutogradRecord& record() const;
@@ -123,16 +126,72 @@ class Tensor {
   std::shared_ptr<TensorImpl> impl_;
 };
 
+/// Grows whenever anywhere in the program a gradient is set, dropped or becomes present, `set_data` puts other elements
+/// behind a tensor, or a weight copy is made or replaced. While it stands still, the gradients that exist, and where
+/// they, their parameters and the weight copies lie, are the same as before. In-place writes and additions do not move
+/// it (see `Tensor::version`).
+std::uint64_t layout_generation();
+void bump_layout_generation();
+
 /// A low-precision copy of a weight. It is the weight's value while `version` is the weight's version.
-struct WeightCopy {
-  Tensor value;
+class WeightCopy {
+ public:
+  WeightCopy() = default;
+  WeightCopy(const WeightCopy&) = delete;
+  WeightCopy& operator=(const WeightCopy&) = delete;
+
+  [[nodiscard]] const Tensor& value() const { return value_; }
+  /// Puts another copy in place, or none.
+  void set(const Tensor& value, std::uint64_t value_version);
+
   std::uint64_t version = 0;
+
+ private:
+  Tensor value_;
+};
+
+/// The gradient of a leaf, and the memory in which the next one will lie: what an earlier gradient left there, or a
+/// fixed place in a buffer that holds many gradients.
+class GradientSlot {
+ public:
+  GradientSlot() = default;
+  GradientSlot(const GradientSlot&) = delete;
+  GradientSlot& operator=(const GradientSlot&) = delete;
+
+  /// The gradient; undefined if there is none.
+  [[nodiscard]] const Tensor& get() const { return grad_; }
+  /// Sets or, with an undefined tensor, drops the gradient. Memory kept for it is given up; a fixed place stays.
+  void set(Tensor grad);
+  /// Drops the gradient and keeps its memory, unless somebody else reaches it.
+  void zero();
+
+  /// The memory for a first gradient of this shape and dtype; undefined if there is none that fits or a gradient
+  /// exists already. Kept memory leaves the slot, so that it is handed out once.
+  [[nodiscard]] Tensor take(const Shape& shape, DType dtype, Device device);
+  /// True if `grad` was written to the fixed place.
+  [[nodiscard]] bool is_in_place(const Tensor& grad) const;
+  /// The fixed place; undefined if there is none.
+  [[nodiscard]] const Tensor& place() const { return place_; }
+
+  /// The dtype of the gradient of an `own` leaf: its own, unless another one was asked for.
+  [[nodiscard]] DType dtype(DType own) const { return own == DType::f32 ? f32_dtype_.value_or(own) : own; }
+  /// Arranges where gradients lie from now on: in `place` (undefined: in memory of their own), and those of an f32 leaf
+  /// in `f32_dtype`. The gradient that exists stays as it is.
+  void arrange(Tensor place, std::optional<DType> f32_dtype);
+  /// Gives up kept memory and place.
+  void release();
+
+ private:
+  Tensor grad_;
+  Tensor kept_;
+  Tensor place_;
+  std::optional<DType> f32_dtype_;
 };
 
 /// What training hangs on a tensor.
 struct AutogradRecord {
   bool requires_grad = false;
-  Tensor grad;
+  GradientSlot gradient;
   std::shared_ptr<Node> grad_fn;
   WeightCopy copy;
 };

@@ -68,8 +68,14 @@ Tensor apply(std::string_view name, Binary op, const Tensor& a, const Tensor& b)
                       break;
                     }
                   }
-                  return Grads{needed[0] ? converted(sum_to(grad_a, shape_a), dtype_a) : Tensor(),
-                               needed[1] ? converted(sum_to(grad_b, shape_b), dtype_b) : Tensor()};
+                  const auto finished = [&](std::size_t input, const Tensor& grad, const Shape& shape, DType own) {
+                    if (!needed[input]) return Tensor();
+                    if (grad.shape() == shape) return converted(grad, own);
+                    const Tensor summed = needed.output(input, shape, grad.dtype(), grad.device());
+                    sum_to(grad, summed);
+                    return converted(summed, own);
+                  };
+                  return Grads{finished(0, grad_a, shape_a, dtype_a), finished(1, grad_b, shape_b, dtype_b)};
                 });
 }
 

@@ -51,23 +51,23 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
                          b_dtype = bias.defined() ? bias.dtype() : DType::f32, saved_x = SavedTensor("linear", x_low),
                          saved_w = SavedTensor("linear", w_low)](const Tensor& grad_y, const NeededGrads& needed) {
     // A product of 16-bit operands may leave in f32: gradients of values that were cast from f32 are not rounded.
-    const auto result = [&](const Shape& size, DType wanted) {
-      const bool widens = is_half(grad_y.dtype()) && wanted == DType::f32;
-      return Tensor::empty(size, widens ? DType::f32 : grad_y.dtype(), grad_y.device());
+    const auto result = [&](std::size_t input, const Shape& size, DType own) {
+      const bool widens = is_half(grad_y.dtype()) && needed.dtype(input, own) == DType::f32;
+      return needed.output(input, size, widens ? DType::f32 : grad_y.dtype(), grad_y.device());
     };
     const Tensor grad = grad_y.alias({count, out});
     Grads grads(3);
     if (needed[0]) {
-      const Tensor grad_x = result({count, in}, x_dtype);
-      kernels::matmul({.a = grad, .b = saved_w.get(), .op_a = Op::none, .op_b = Op::none, .bias = {}}, grad_x);
-      grads[0] = grad_x.alias(shape);
+      grads[0] = result(0, shape, x_dtype);
+      kernels::matmul({.a = grad, .b = saved_w.get(), .op_a = Op::none, .op_b = Op::none, .bias = {}},
+                      grads[0].alias({count, in}));
     }
     if (needed[1]) {
-      grads[1] = result({out, in}, w_dtype);
+      grads[1] = result(1, {out, in}, w_dtype);
       kernels::matmul({.a = grad, .b = saved_x.get(), .op_a = Op::transpose, .op_b = Op::none, .bias = {}}, grads[1]);
     }
     if (needed[2]) {
-      grads[2] = Tensor::empty({out}, b_dtype, grad.device());
+      grads[2] = needed.output(2, {out}, needed.dtype(2, b_dtype), grad.device());
       if (out != 0) kernels::sum_dim(grad, {.outer = 1, .reduced = count, .inner = out}, 1.0, grads[2]);
     }
     return grads;

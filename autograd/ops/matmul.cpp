@@ -12,17 +12,16 @@ using kernels::Op;
 
 Op flipped(Op op) { return op == Op::none ? Op::transpose : Op::none; }
 
-Tensor product(const Tensor& a, Op op_a, const Tensor& b, Op op_b, const Shape& shape, DType dtype) {
+// Writes a·b to `out`, whose shape may have more dimensions than the product.
+void product(const Tensor& a, Op op_a, const Tensor& b, Op op_b, const Tensor& out) {
   const kernels::MatmulArgs args{.a = a, .b = b, .op_a = op_a, .op_b = op_b, .bias = {}};
   const kernels::MatmulSize size = kernels::matmul_size(args);
-  Tensor out = Tensor::empty({size.m, size.n}, dtype, a.device());
-  kernels::matmul(args, out);
-  return out.shape() == shape ? out : out.alias(shape);
+  kernels::matmul(args, out.alias({size.m, size.n}));
 }
 
 // The gradient dtype of a 16-bit product's operand: its own, or f32 unrounded where the operand was cast from f32.
-DType grad_dtype(const Tensor& operand, DType product_dtype) {
-  return is_half(product_dtype) && operand.dtype() == DType::f32 ? DType::f32 : product_dtype;
+DType grad_dtype(DType operand, DType product) {
+  return is_half(product) && operand == DType::f32 ? DType::f32 : product;
 }
 
 void require_matrix(const Tensor& x, std::string_view which) {
@@ -61,26 +60,37 @@ Tensor matmul(const Tensor& a, const Tensor& b, const MatmulOptions& options) {
   for (int d = 0; d + 1 < a.dims(); ++d) leading *= a.size(d);
   const Tensor left = options.transpose_a ? left_all : left_all.alias({leading, inner_a});
   const DType dtype = left.dtype();
-  const Tensor y = product(left, op_a, right, op_b, shape, dtype);
+  const Tensor y = Tensor::empty(shape, dtype, a.device());
+  product(left, op_a, right, op_b, y);
   if (!needs_record({a, b})) return y;
-  return record(
-      "matmul", y, {a, b},
-      [op_a, op_b, shape_a = a.shape(), shape_b = b.shape(), leading, columns, grad_dtype_a = grad_dtype(a, dtype),
-       grad_dtype_b = grad_dtype(b, dtype), left = SavedTensor("matmul", left),
-       right = SavedTensor("matmul", right)](const Tensor& grad_y, const NeededGrads& needed) {
-        const Tensor grad = op_a == Op::transpose ? grad_y : grad_y.alias({leading, columns});
-        Tensor grad_a;
-        Tensor grad_b;
-        if (needed[0]) {
-          grad_a = op_a == Op::none ? product(grad, Op::none, right.get(), flipped(op_b), shape_a, grad_dtype_a)
-                                    : product(right.get(), op_b, grad, Op::transpose, shape_a, grad_dtype_a);
-        }
-        if (needed[1]) {
-          grad_b = op_b == Op::none ? product(left.get(), flipped(op_a), grad, Op::none, shape_b, grad_dtype_b)
-                                    : product(grad, Op::transpose, left.get(), op_a, shape_b, grad_dtype_b);
-        }
-        return Grads{grad_a, grad_b};
-      });
+  return record("matmul", y, {a, b},
+                [op_a, op_b, shape_a = a.shape(), shape_b = b.shape(), leading, columns, dtype, dtype_a = a.dtype(),
+                 dtype_b = b.dtype(), left = SavedTensor("matmul", left),
+                 right = SavedTensor("matmul", right)](const Tensor& grad_y, const NeededGrads& needed) {
+                  const Tensor grad = op_a == Op::transpose ? grad_y : grad_y.alias({leading, columns});
+                  const auto output = [&](std::size_t input, const Shape& size, DType own) {
+                    return needed.output(input, size, grad_dtype(needed.dtype(input, own), dtype), grad.device());
+                  };
+                  Tensor grad_a;
+                  Tensor grad_b;
+                  if (needed[0]) {
+                    grad_a = output(0, shape_a, dtype_a);
+                    if (op_a == Op::none) {
+                      product(grad, Op::none, right.get(), flipped(op_b), grad_a);
+                    } else {
+                      product(right.get(), op_b, grad, Op::transpose, grad_a);
+                    }
+                  }
+                  if (needed[1]) {
+                    grad_b = output(1, shape_b, dtype_b);
+                    if (op_b == Op::none) {
+                      product(left.get(), flipped(op_a), grad, Op::none, grad_b);
+                    } else {
+                      product(grad, Op::transpose, left.get(), op_a, grad_b);
+                    }
+                  }
+                  return Grads{grad_a, grad_b};
+                });
 }
 
 }  // namespace fusegrad

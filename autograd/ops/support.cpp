@@ -13,32 +13,30 @@ Tensor expand(const Tensor& x, const Shape& shape) {
   return y;
 }
 
-Tensor sum_to(const Tensor& x, const Shape& shape) {
-  if (x.shape() == shape) return x;
-  if (shape.numel() == 1) {
-    Tensor total = Tensor::empty(shape, x.dtype(), x.device());
-    kernels::sum_all(x, 1.0, total);
-    return total;
-  }
-  // From the outermost dimension inwards; runs of neighbouring summed dimensions go in one pass.
+void sum_to(const Tensor& x, const Tensor& out) {
+  const Shape& shape = out.shape();
+  if (shape.numel() == 1) return kernels::sum_all(x, 1.0, out);
+  // From the outermost dimension inwards; runs of neighbouring summed dimensions go in one pass, the last one to `out`.
   const int lacking = x.dims() - shape.dims();
   const auto summed = [&](int dim) { return dim < lacking || (shape[dim - lacking] == 1 && x.size(dim) != 1); };
-  Tensor result = x;
+  const auto next_summed = [&](int dim) {
+    while (dim < x.dims() && !summed(dim)) ++dim;
+    return dim;
+  };
+  Tensor from = x;
   std::int64_t outer = 1;
-  for (int dim = 0; dim < x.dims();) {
-    if (!summed(dim)) {
-      outer *= x.size(dim++);
-      continue;
-    }
+  int done = 0;
+  for (int dim = next_summed(0); dim < x.dims(); dim = next_summed(done)) {
+    while (done < dim) outer *= x.size(done++);
     std::int64_t reduced = 1;
-    while (dim < x.dims() && summed(dim)) reduced *= x.size(dim++);
+    while (done < x.dims() && summed(done)) reduced *= x.size(done++);
     std::int64_t inner = 1;
-    for (int rest = dim; rest < x.dims(); ++rest) inner *= x.size(rest);
-    const Tensor next = Tensor::empty({outer, inner}, x.dtype(), x.device());
-    kernels::sum_dim(result, {.outer = outer, .reduced = reduced, .inner = inner}, 1.0, next);
-    result = next;
+    for (int rest = done; rest < x.dims(); ++rest) inner *= x.size(rest);
+    const Shape size{outer, inner};
+    const Tensor to = next_summed(done) == x.dims() ? out.alias(size) : Tensor::empty(size, x.dtype(), x.device());
+    kernels::sum_dim(from, {.outer = outer, .reduced = reduced, .inner = inner}, 1.0, to);
+    from = to;
   }
-  return result.alias(shape);
 }
 
 }  // namespace fusegrad::ops

@@ -88,17 +88,17 @@ TEST_P(AutocastTest, AWeightIsCastOnceAndAgainOnlyWhenItChanges) {
   const Tensor x = random({3, 8}, 1);
   const Autocast guard(region());
   (void)model->forward(x);
-  const void* first = model->weight().record().copy.value.raw();
-  const std::uint64_t version = model->weight().record().copy.value.version();
+  const void* first = model->weight().record().copy.value().raw();
+  const std::uint64_t version = model->weight().record().copy.value().version();
   (void)model->forward(x);
-  EXPECT_EQ(model->weight().record().copy.value.raw(), first);
-  EXPECT_EQ(model->weight().record().copy.value.version(), version) << "not written again";
+  EXPECT_EQ(model->weight().record().copy.value().raw(), first);
+  EXPECT_EQ(model->weight().record().copy.value().version(), version) << "not written again";
   {
     const NoGrad no_grad;
     mul_(model->weight(), 2);
   }
   (void)model->forward(x);
-  EXPECT_GT(model->weight().record().copy.value.version(), version);
+  EXPECT_GT(model->weight().record().copy.value().version(), version);
 }
 
 TEST_P(AutocastTest, ChangedWeightsTakeEffectAtOnceWhoeverChangedThem) {

@@ -178,7 +178,7 @@ TEST_P(FusedAdamTest, AFoundInfLeavesEveryBitUnchanged) {
       amp::GradScaler scaler;
       const Tensor loss = ones({}, {.device = device()});
       // Low-precision weight copies, as autocast makes them.
-      for (const Tensor& p : params) p.record().copy = {.value = to(p.detach(), DType::f16), .version = p.version()};
+      for (const Tensor& p : params) p.record().copy.set(to(p.detach(), DType::f16), p.version());
       const auto run = [&](double poison) {
         for (const Tensor& p : params) p.set_grad(wild(p.shape(), random, DType::f32, device()));
         if (poison != 0) params[3].set_grad(full(params[3].shape(), poison, {.device = device()}));
@@ -193,7 +193,7 @@ TEST_P(FusedAdamTest, AFoundInfLeavesEveryBitUnchanged) {
         std::vector<Tensor> copies;
         for (const Tensor& p : params) {
           before.push_back(clone(p.detach()));
-          copies.push_back(clone(p.record().copy.value));
+          copies.push_back(clone(p.record().copy.value()));
         }
         const StateDict state = optimizer->state_dict();
         StateDict frozen;
@@ -203,7 +203,7 @@ TEST_P(FusedAdamTest, AFoundInfLeavesEveryBitUnchanged) {
         EXPECT_TRUE(scaler.found_inf(*optimizer));
         for (std::size_t i = 0; i < params.size(); ++i) {
           EXPECT_TRUE(same_bits(params[i], before[i]));
-          EXPECT_TRUE(same_bits(params[i].record().copy.value, copies[i]));
+          EXPECT_TRUE(same_bits(params[i].record().copy.value(), copies[i]));
         }
         expect_same_state(optimizer->state_dict(), frozen, cat(optimizer->name(), ", ", poison));
         run(0);  // and goes on
@@ -217,12 +217,12 @@ TEST_P(FusedAdamTest, WritesTheWeightCopyInTheSamePass) {
   std::mt19937 random(6);
   for (const DType dtype : {DType::f16, DType::bf16}) {
     const Tensor p = wild({1000}, random, DType::f32, device()).requires_grad_();
-    p.record().copy = {.value = to(p.detach(), dtype), .version = p.version()};
+    p.record().copy.set(to(p.detach(), dtype), p.version());
     FusedAdam optimizer({p}, {.lr = 0.1});
     p.set_grad(wild({1000}, random, DType::f32, device()));
     optimizer.step();
     EXPECT_EQ(p.record().copy.version, p.version());
-    EXPECT_TRUE(same_bits(p.record().copy.value, to(p.detach(), dtype)));
+    EXPECT_TRUE(same_bits(p.record().copy.value(), to(p.detach(), dtype)));
   }
 }
 

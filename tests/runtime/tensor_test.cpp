@@ -84,11 +84,11 @@ TEST_P(TensorTest, SetDataChangesWhatEveryHandleNamesAndDropsAGradientThatNoLong
   const Tensor handle = tensor;
   tensor.requires_grad_();
   tensor.set_grad(counting({2}));
-  tensor.record().copy = {.value = counting({2}), .version = 0};
+  tensor.record().copy.set(counting({2}), 0);
 
   tensor.set_data(counting({2}));
   EXPECT_TRUE(tensor.grad().defined());
-  EXPECT_FALSE(tensor.record().copy.value.defined());  // a copy of other elements
+  EXPECT_FALSE(tensor.record().copy.value().defined());  // a copy of other elements
 
   const Tensor source = counting({3}, device());
   tensor.set_data(source);
