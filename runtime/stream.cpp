@@ -2,6 +2,7 @@
 #include <map>
 
 #include <fusegrad/runtime/cuda/driver.h>
+#include <fusegrad/runtime/graph.h>
 #include <fusegrad/runtime/stream.h>
 
 namespace fusegrad {
@@ -31,6 +32,7 @@ Stream::Stream(Device device) : device_(device) {
 }
 
 void Stream::synchronize() const {
+  require_not_capturing("Stream::synchronize");
   count_host_sync();
   if constexpr (kCudaBuilt) {
     if (device_.is_cuda()) cuda::synchronize_stream(handle_, device_.index);
@@ -79,6 +81,7 @@ bool Event::done() const {
 }
 
 void Event::synchronize() const {
+  require_not_capturing("Event::synchronize");
   count_host_sync();
   if constexpr (kCudaBuilt) {
     if (device_.is_cuda()) cuda::synchronize_event(handle_.get());
@@ -99,6 +102,7 @@ double Event::elapsed_ms(const Event& later) const {
 }
 
 void synchronize(Device device) {
+  require_not_capturing("synchronize");
   count_host_sync();
   if constexpr (kCudaBuilt) {
     if (device.is_cuda()) cuda::synchronize_device(device.index);

@@ -13,7 +13,8 @@ namespace fusegrad {
 /// An ordered queue of work on one device. A handle: copies name the same queue.
 class Stream {
  public:
-  /// A new queue on `device`. Throws `DeviceError` if the device is not there.
+  /// A new queue on `device`. When its last handle goes, the host waits for the work in it. Throws `DeviceError` if the
+  /// device is not there.
   explicit Stream(Device device);
   [[nodiscard]] Device device() const { return device_; }
   /// The `cudaStream_t`, or null on the CPU.

@@ -3,6 +3,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <type_traits>
 #include <vector>
 
@@ -83,6 +84,17 @@ DeviceObjects& objects(int device) {
   return found;
 }
 
+// The streams that people made and that still exist. Memory may outlive the stream it was made on.
+struct MadeStreams {
+  std::mutex mutex;
+  std::set<void*> streams;
+};
+
+MadeStreams& made_streams() {
+  static auto& made = *new MadeStreams();
+  return made;
+}
+
 }  // namespace
 
 int device_count() {
@@ -118,6 +130,13 @@ void* allocate(std::size_t bytes, int device, void* stream) {
 
 void release(void* memory, int device, void* stream) {
   const DeviceGuard guard(device);
+  void* const own = default_stream(device);
+  if (stream != own) {
+    MadeStreams& made = made_streams();
+    const std::lock_guard lock(made.mutex);
+    // A stream that is gone has finished its work (destroy_stream), so any other can take the memory back.
+    if (!made.streams.contains(stream)) stream = own;
+  }
   (void)cudaFreeAsync(memory, as_stream(stream));  // runs in destructors, which must not throw
 }
 
@@ -127,11 +146,20 @@ void* make_stream(int device) {
   const DeviceGuard guard(device);
   cudaStream_t stream = nullptr;
   FUSEGRAD_CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  MadeStreams& made = made_streams();
+  const std::lock_guard lock(made.mutex);
+  made.streams.insert(stream);
   return stream;
 }
 
 void destroy_stream(void* stream, int device) {
   const DeviceGuard guard(device);
+  (void)cudaStreamSynchronize(as_stream(stream));  // memory of this stream may be used on another one from here on
+  {
+    MadeStreams& made = made_streams();
+    const std::lock_guard lock(made.mutex);
+    made.streams.erase(stream);
+  }
   (void)cudaStreamDestroy(as_stream(stream));
 }
 
