@@ -32,6 +32,7 @@ Tensor lowered(const Tensor& x) {
   kernels::copy(x, copy.value());
   copy.value().bump_version();
   copy.version = x.version();
+  bump_layout_generation();  // a fused optimizer may write this copy again
   return copy.value();
 }
 

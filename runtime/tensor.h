@@ -127,9 +127,9 @@ class Tensor {
 };
 
 /// Grows whenever anywhere in the program a gradient is set, dropped or becomes present, `set_data` puts other elements
-/// behind a tensor, or a weight copy is made or replaced. While it stands still, the gradients that exist, and where
-/// they, their parameters and the weight copies lie, are the same as before. In-place writes and additions do not move
-/// it (see `Tensor::version`).
+/// behind a tensor, or a weight copy is made, replaced or brought up to date. While it stands still, the gradients that
+/// exist, and where they, their parameters and the weight copies lie, are the same as before. In-place writes and
+/// additions do not move it (see `Tensor::version`).
 std::uint64_t layout_generation();
 void bump_layout_generation();
 
