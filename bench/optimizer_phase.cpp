@@ -1,0 +1,195 @@
+// The optimizer phase under mixed precision: from scaled gradients to updated parameters, moments and f16 weight
+// copies, and the moved scale. Times come from events on the stream; several phases are queued between two of them, as
+// in training. Beside every time stand the bytes that the phase must move and the share of the copy ceiling, which is
+// measured in the same process. The PyTorch side is bench/peers/optimizer_phase.py.
+
+#include <algorithm>
+#include <functional>
+
+#include <benchmark/benchmark.h>
+
+#include <fusegrad/amp/autocast.h>
+#include <fusegrad/amp/grad_scaler.h>
+#include <fusegrad/autograd/cast_policy.h>
+#include <fusegrad/autograd/creation.h>
+#include <fusegrad/autograd/ops.h>
+#include <fusegrad/optim/adam.h>
+#include <fusegrad/runtime/graph.h>
+#include <fusegrad/runtime/memory.h>
+#include <fusegrad/runtime/stream.h>
+
+namespace {
+
+using namespace fusegrad;
+
+/// Sizes of one model's parameters.
+struct Set {
+  std::string name;
+  std::vector<std::int64_t> sizes;
+  int phases;  ///< queued between two events
+};
+
+// The 148 tensors of GPT-2 124M.
+std::vector<std::int64_t> gpt2_sizes() {
+  constexpr std::int64_t kWidth = 768;
+  std::vector<std::int64_t> sizes{50257 * kWidth, 1024 * kWidth};
+  for (int layer = 0; layer < 12; ++layer) {
+    for (const std::int64_t size : {kWidth, kWidth, 3 * kWidth * kWidth, 3 * kWidth, kWidth * kWidth, kWidth, kWidth,
+                                    kWidth, 4 * kWidth * kWidth, 4 * kWidth, 4 * kWidth * kWidth, kWidth}) {
+      sizes.push_back(size);
+    }
+  }
+  sizes.insert(sizes.end(), {kWidth, kWidth});
+  return sizes;
+}
+
+std::vector<Set> gpu_sets() {
+  return {{"10x10+10", {100, 10}, 200},
+          {"1000x1000", std::vector<std::int64_t>(1000, 1000), 100},
+          {"1000x65536", std::vector<std::int64_t>(1000, 65536), 10},
+          {"16_Mi", {16 << 20}, 20},
+          {"gpt2", gpt2_sizes(), 5},
+          {"1_Gi", {1 << 30}, 2}};
+}
+
+enum class Run { adam, scaler, clip, clip_separate, clip_f16_gradients, clip_graph };
+
+std::string_view name(Run run) {
+  switch (run) {
+    case Run::adam:
+      return "adam";  // the bare step
+    case Run::scaler:
+      return "scaler";  // step_and_update, weight copies
+    case Run::clip:
+      return "clip";  // the same with clipping by norm
+    case Run::clip_separate:
+      return "clip, step then update";
+    case Run::clip_f16_gradients:
+      return "clip, f16 gradients";
+    case Run::clip_graph:
+      return "clip, captured";
+  }
+  return "";
+}
+
+double bytes_of(Run run) {
+  switch (run) {
+    case Run::adam:
+      return 28;
+    case Run::clip_f16_gradients:
+      return 30;
+    default:
+      return 34;
+  }
+}
+
+/// Parameters with gradients of a scaled loss and, for mixed precision, f16 copies.
+std::vector<Tensor> make_parameters(const Set& set, Run run, Device device) {
+  std::vector<Tensor> parameters;
+  const DType dtype = run == Run::clip_f16_gradients ? DType::f16 : DType::f32;
+  const amp::Autocast region({.device = device.type, .dtype = DType::f16, .enabled = run != Run::adam});
+  for (const std::int64_t size : set.sizes) {
+    Tensor parameter = full({size}, 0.5, {.device = device});
+    parameter.requires_grad_();
+    parameter.set_grad(full({size}, 0.125, {.dtype = dtype, .device = device}));
+    (void)lowered(parameter);
+    parameters.push_back(parameter);
+  }
+  return parameters;
+}
+
+/// GB/s of a device-to-device copy, counting what is read and what is written; the ceiling of everything here.
+double copy_ceiling(Device device) {
+  const Tensor from = zeros({1 << 30}, {.device = device});
+  const Tensor to = empty_like(from);
+  std::vector<double> times;
+  for (int i = 0; i < 11; ++i) {
+    Event begin(device);
+    Event end(device);
+    begin.record();
+    copy_bytes(to.raw(), device, from.raw(), device, from.bytes());
+    end.record();
+    end.synchronize();
+    times.push_back(begin.elapsed_ms(end));
+  }
+  std::sort(times.begin(), times.end());
+  return 2.0 * static_cast<double>(from.bytes()) / times[times.size() / 2] / 1e6;
+}
+
+void optimizer_phase(benchmark::State& state, const Set& set, Run run, Device device, double ceiling) {
+  std::int64_t numel = 0;
+  for (const std::int64_t size : set.sizes) numel += size;
+  double median = 0;
+  {
+    const std::vector<Tensor> parameters = make_parameters(set, run, device);
+    optim::FusedAdam optimizer(parameters, {.lr = 1e-3});
+    amp::GradScaler scaler;
+    (void)scaler.scale(zeros({}, {.device = device}));
+    const optim::GradientClip clip{.max_norm = run == Run::scaler ? 0.0 : 1.0};
+    std::function<void()> phase = [&] { scaler.step_and_update(optimizer, clip); };
+    if (run == Run::adam) phase = [&] { optimizer.step(); };
+    if (run == Run::clip_separate) {
+      phase = [&] {
+        scaler.step(optimizer, clip);
+        scaler.update();
+      };
+    }
+    for (int i = 0; i < 3; ++i) phase();
+    if (run == Run::clip_graph) phase = [graph = Graph::capture(device, phase)] { graph.replay(); };
+    synchronize(device);
+    std::vector<double> seconds;
+    for (auto _ : state) {
+      Event begin(device);
+      Event end(device);
+      begin.record();
+      for (int i = 0; i < set.phases; ++i) phase();
+      end.record();
+      end.synchronize();
+      seconds.push_back(begin.elapsed_ms(end) / 1000 / set.phases);
+      state.SetIterationTime(seconds.back());
+    }
+    std::sort(seconds.begin(), seconds.end());
+    median = seconds[seconds.size() / 2];
+  }
+  empty_cache(device);
+  const double bytes = bytes_of(run) * static_cast<double>(numel);
+  state.counters["median_us"] = median * 1e6;
+  state.counters["bytes"] = bytes;
+  state.counters["GB/s"] = bytes / median / 1e9;
+  if (ceiling > 0) state.counters["of_copy"] = bytes / median / 1e9 / ceiling;
+}
+
+void add(const Set& set, Run run, Device device, double ceiling) {
+  const std::string label = cat("optimizer_phase/", device.is_cpu() ? "cpu/" : "cuda/", set.name, "/", name(run));
+  benchmark::RegisterBenchmark(label.c_str(),
+                               [=](benchmark::State& s) { optimizer_phase(s, set, run, device, ceiling); })
+      ->UseManualTime()
+      ->Iterations(15)
+      ->Unit(benchmark::kMicrosecond);
+}
+
+void register_all() {
+  for (const Run run : {Run::adam, Run::scaler, Run::clip}) add({"10_Mi", {10 << 20}, 1}, run, kCPU, 0);
+  if (!cuda_is_available()) return;
+  const double ceiling = copy_ceiling(kCUDA);
+  empty_cache(kCUDA);
+  benchmark::AddCustomContext("copy_gb_per_s", cat(ceiling));
+  for (const Set& set : gpu_sets()) {
+    for (const Run run :
+         {Run::adam, Run::scaler, Run::clip, Run::clip_separate, Run::clip_f16_gradients, Run::clip_graph}) {
+      add(set, run, kCUDA, ceiling);
+    }
+  }
+  // Twice 2^31 elements: 77 GB. Nothing may count in 32 bits.
+  add({"2x2_Gi", {std::int64_t{1} << 31, std::int64_t{1} << 31}, 1}, Run::clip, kCUDA, ceiling);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  register_all();
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
+}
