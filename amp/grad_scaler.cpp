@@ -6,8 +6,6 @@
 #include <fusegrad/autograd/creation.h>
 #include <fusegrad/autograd/inplace.h>
 #include <fusegrad/autograd/ops.h>
-#include <fusegrad/kernels/binary.h>
-#include <fusegrad/kernels/fill.h>
 
 namespace fusegrad::amp {
 namespace {
@@ -34,6 +32,15 @@ void require_valid(const GradScalerOptions& options) {
   require(options.backoff_factor > 0 && options.backoff_factor < 1, "backoff_factor", options.backoff_factor,
           "a number in (0, 1)");
   require(options.growth_interval > 0, "growth_interval", static_cast<double>(options.growth_interval), "1 or more");
+}
+
+// Adds what clipping by norm has to know.
+void want_clip_coefficient(const Tensor& norm, const Tensor& coefficient, const GradientClip& clip, GradCheck& check) {
+  check.norm = kernels::norm_kind(clip.norm_type);
+  check.p = clip.norm_type;
+  check.norm_out = norm.data<double>();
+  check.max_norm = clip.max_norm;
+  check.clip_coefficient = coefficient.data<double>();
 }
 
 void require_valid(const GradientClip& clip) {
@@ -86,9 +93,13 @@ GradScaler::Record& GradScaler::record_of(const Optimizer& optimizer, Device dev
 
 void GradScaler::list_gradients(Record& record, const std::vector<Tensor>& grads, std::string_view op) {
   record.grads.assign(grads, op);
-  if (grads.empty() || record.grads.device() == record.found_inf.device()) return;
+  if (!grads.empty()) require_device(record, record.grads.device(), op);
+}
+
+void GradScaler::require_device(const Record& record, Device device, std::string_view op) {
+  if (device == record.found_inf.device()) return;
   throw DeviceError({.op = std::string(op),
-                     .got = cat("gradients on ", record.grads.device().str()),
+                     .got = cat("gradients on ", device.str()),
                      .want = cat("gradients on ", record.found_inf.device().str(), ", where the loss was scaled"),
                      .way_out = ""});
 }
@@ -123,45 +134,79 @@ void GradScaler::unscale_(Optimizer& optimizer) {
                     "parameters under Autocast, and no f16 in GradientBufferOptions"});
   }
   list_gradients(record, grads, kOp);
-  kernels::fill(record.found_inf, 0.0);
-  if (!grads.empty())
+  if (!grads.empty()) {
     kernels::unscale_gradients(record.grads, inverse_scale_.data<float>(), record.found_inf.data<float>());
+  }
   for (const Tensor& grad : grads) grad.bump_version();
   record.checked = !grads.empty();
   record.stage = Stage::unscaled;
 }
 
-void GradScaler::step(Optimizer& optimizer, const GradientClip& clip) {
+void GradScaler::step(Optimizer& optimizer, const GradientClip& clip) { step_once(optimizer, clip, {}); }
+
+void GradScaler::step_and_update(Optimizer& optimizer, const GradientClip& clip) {
+  const bool alone = std::none_of(records_.begin(), records_.end(), [](const auto& r) { return r.second.checked; });
+  if (!options_.enabled || !scale_.defined() || !optimizer.owns_checking() || !alone) {
+    step(optimizer, clip);
+    return update();
+  }
+  step_once(optimizer, clip, scale_update());
+  scale_.bump_version();
+  ready_all();
+}
+
+void GradScaler::step_once(Optimizer& optimizer, const GradientClip& clip,
+                           const std::optional<kernels::ScaleUpdate>& scale_update) {
   constexpr std::string_view kOp = "GradScaler::step";
   require_valid(clip);
   require_clippable(optimizer, clip, kOp);
-  const std::vector<Tensor> grads = optimizer.gradients();
+  const Tensor grad = optimizer.first_gradient();
   if (options_.enabled) {
     require_scaled(kOp);
-    if (records_[&optimizer].stage == Stage::stepped) {
+    const Record& record = records_[&optimizer];
+    if (record.stage == Stage::stepped) {
       throw StateError({.op = std::string(kOp),
                         .got = cat("a second step of ", optimizer.name(), " since the last update()"),
                         .want = "one step per optimizer, then update()",
                         .way_out = ""});
     }
-    const Record& record = records_[&optimizer];
-    if (grads.empty() || (record.stage == Stage::unscaled && !record.checked)) {
+    if (!grad.defined() || (record.stage == Stage::unscaled && !record.checked)) {
       throw StateError({.op = std::string(kOp),
                         .got = cat(optimizer.name(), " without a single gradient"),
                         .want = "a parameter with a gradient",
                         .way_out = "Is the whole model frozen, or the loss constant? Did backward() run?"});
     }
-  } else if (!clip.wanted() || grads.empty()) {
+  } else if (!clip.wanted() || !grad.defined()) {
     return optimizer.step();
   }
-  Record& record = record_of(optimizer, options_.enabled ? scale_.device() : grads.front().device());
-  list_gradients(record, grads, kOp);
-  if (optimizer.owns_unscaling()) {
-    step_owner(optimizer, record, clip);
+  Record& record = record_of(optimizer, options_.enabled ? scale_.device() : grad.device());
+  if (optimizer.owns_checking()) {
+    require_device(record, grad.device(), kOp);
+    step_checker(optimizer, record, clip, scale_update);
   } else {
-    step_plain(optimizer, record, clip);
+    list_gradients(record, optimizer.gradients(), kOp);
+    optimizer.owns_unscaling() ? step_owner(optimizer, record, clip) : step_plain(optimizer, record, clip);
   }
   record.stage = options_.enabled ? Stage::stepped : Stage::ready;
+}
+
+// The optimizer does it all: it gets the scalars, and is told what to look for.
+void GradScaler::step_checker(Optimizer& optimizer, Record& record, const GradientClip& clip,
+                              const std::optional<kernels::ScaleUpdate>& scale_update) {
+  optim::AmpStep what;
+  what.clip = clip;
+  what.norm = record.norm;
+  what.clip_coefficient = record.clip_coefficient;
+  if (options_.enabled) {
+    what.found_inf = record.found_inf;
+    what.checked = record.stage == Stage::unscaled;
+    if (!what.checked) {
+      what.inverse_scale = inverse_scale_;
+      what.scale_update = scale_update;
+    }
+  }
+  optimizer.amp_step(what);
+  record.checked = options_.enabled;
 }
 
 // The optimizer unscales in its own pass: one read-only pass before it tells whether to skip, and the norm if clipping
@@ -172,7 +217,6 @@ void GradScaler::step_owner(Optimizer& optimizer, Record& record, const Gradient
   if (options_.enabled) {
     transform.found_inf = record.found_inf;
     if (record.stage == Stage::ready) {
-      kernels::fill(record.found_inf, 0.0);
       check.found_inf = record.found_inf.data<float>();
       check.inverse_scale = inverse_scale_.data<float>();
       transform.inverse_scale = inverse_scale_;
@@ -180,11 +224,10 @@ void GradScaler::step_owner(Optimizer& optimizer, Record& record, const Gradient
     }
   }
   if (clip.max_norm > 0) {
-    find_clip_coefficient(record, clip, check);
+    want_clip_coefficient(record.norm, record.clip_coefficient, clip, check);
     transform.clip_coefficient = record.clip_coefficient;
-  } else if (check.found_inf != nullptr) {
-    kernels::check_gradients(record.grads, check);
   }
+  kernels::check_gradients(record.grads, check);
   transform.clip_value = clip.max_value;
   optimizer.step(transform);
 }
@@ -196,7 +239,9 @@ void GradScaler::step_plain(Optimizer& optimizer, Record& record, const Gradient
     if (record.found_inf.item<float>() != 0) return;
   }
   if (clip.max_norm > 0) {
-    find_clip_coefficient(record, clip, {});
+    GradCheck check;
+    want_clip_coefficient(record.norm, record.clip_coefficient, clip, check);
+    kernels::check_gradients(record.grads, check);
     kernels::multiply_gradients(record.grads, record.clip_coefficient.data<double>());
   }
   if (clip.max_value > 0) kernels::clamp_gradients(record.grads, clip.max_value);
@@ -204,52 +249,43 @@ void GradScaler::step_plain(Optimizer& optimizer, Record& record, const Gradient
   optimizer.step();
 }
 
-void GradScaler::find_clip_coefficient(Record& record, const GradientClip& clip, GradCheck check) const {
-  check.norm = kernels::norm_kind(clip.norm_type);
-  check.p = clip.norm_type;
-  check.norm_out = record.norm.data<double>();
-  kernels::check_gradients(record.grads, check);
-  kernels::clip_coefficient(record.grads.device(), check.norm_out, clip.max_norm,
-                            record.clip_coefficient.data<double>());
+kernels::ScaleUpdate GradScaler::scale_update() const {
+  auto* counters = counters_.data<std::int64_t>();
+  return {.state = {.scale = scale_.data<float>(),
+                    .inverse_scale = inverse_scale_.data<float>(),
+                    .growth_tracker = counters,
+                    .skipped = counters + 1,
+                    .skipped_in_a_row = counters + 2},
+          .options = {.growth_factor = options_.growth_factor,
+                      .backoff_factor = options_.backoff_factor,
+                      .growth_interval = options_.growth_interval}};
+}
+
+void GradScaler::ready_all() {
+  for (auto& [optimizer, record] : records_) {
+    record.stage = Stage::ready;
+    record.checked = false;
+  }
 }
 
 void GradScaler::update() {
   if (!options_.enabled) return;
   constexpr std::string_view kOp = "GradScaler::update";
   require_scaled(kOp);
-  Tensor found;
-  for (auto& [optimizer, record] : records_) {
-    if (!record.checked) continue;
-    if (!found.defined()) {
-      found = record.found_inf;
-    } else {
-      const Tensor any = empty_like(found);
-      kernels::binary(kernels::Binary::add, found, record.found_inf, any);
-      found = any;
-    }
+  std::vector<const float*> found_inf;
+  for (const auto& [optimizer, record] : records_) {
+    if (record.checked) found_inf.push_back(record.found_inf.data<float>());
   }
-  if (!found.defined()) {
+  if (found_inf.empty()) {
     throw StateError({.op = std::string(kOp),
                       .got = "no checked gradients since the last update()",
                       .want = "step() or unscale_() of an optimizer with gradients first",
                       .way_out = "To set the scale without a step, call update(new_scale)"});
   }
-  std::int64_t* counters = counters_.data<std::int64_t>();
-  kernels::update_scale(scale_.device(),
-                        {.scale = scale_.data<float>(),
-                         .inverse_scale = inverse_scale_.data<float>(),
-                         .growth_tracker = counters,
-                         .skipped = counters + 1,
-                         .skipped_in_a_row = counters + 2},
-                        found.data<float>(),
-                        {.growth_factor = options_.growth_factor,
-                         .backoff_factor = options_.backoff_factor,
-                         .growth_interval = options_.growth_interval});
+  found_inf_.assign(found_inf, scale_.device());
+  kernels::update_scale(scale_update(), found_inf_);
   scale_.bump_version();
-  for (auto& [optimizer, record] : records_) {
-    record.stage = Stage::ready;
-    record.checked = false;
-  }
+  ready_all();
 }
 
 void GradScaler::update(double new_scale) {
@@ -262,10 +298,7 @@ void GradScaler::update(double new_scale) {
   } else {
     options_.init_scale = static_cast<double>(rounded);
   }
-  for (auto& [optimizer, record] : records_) {
-    record.stage = Stage::ready;
-    record.checked = false;
-  }
+  ready_all();
 }
 
 bool GradScaler::found_inf(const Optimizer& optimizer) const {

@@ -53,6 +53,10 @@ class GradScaler {
   /// or when clipping is asked of an optimizer that owns unscaling but not clipping.
   void step(optim::Optimizer& optimizer, const optim::GradientClip& clip = {});
 
+  /// `step` and `update` in one call, for the one optimizer of a loop. The same bits; with a fused optimizer also fewer
+  /// launches: one for a small model. With several optimizers call `step` for each, then `update`.
+  void step_and_update(optim::Optimizer& optimizer, const optim::GradientClip& clip = {});
+
   /// Moves the scale by what the optimizers' steps found, and readies all optimizers for the next step. Throws
   /// `StateError` if no gradients were checked since the last `update`.
   void update();
@@ -92,16 +96,23 @@ class GradScaler {
   void make_state(Device device);
   void require_scaled(std::string_view op) const;
   Record& record_of(const optim::Optimizer& optimizer, Device device);
+  static void require_device(const Record& record, Device device, std::string_view op);
   void list_gradients(Record& record, const std::vector<Tensor>& grads, std::string_view op);
+  void step_once(optim::Optimizer& optimizer, const optim::GradientClip& clip,
+                 const std::optional<kernels::ScaleUpdate>& scale_update);
+  void step_checker(optim::Optimizer& optimizer, Record& record, const optim::GradientClip& clip,
+                    const std::optional<kernels::ScaleUpdate>& scale_update);
   void step_owner(optim::Optimizer& optimizer, Record& record, const optim::GradientClip& clip);
   void step_plain(optim::Optimizer& optimizer, Record& record, const optim::GradientClip& clip);
-  void find_clip_coefficient(Record& record, const optim::GradientClip& clip, kernels::GradCheck check) const;
+  [[nodiscard]] kernels::ScaleUpdate scale_update() const;
+  void ready_all();
 
   GradScalerOptions options_;
   std::int64_t init_growth_tracker_ = 0;  // until the state exists
   Tensor scale_;                          // f32
   Tensor inverse_scale_;                  // f32
   Tensor counters_;                       // i64: growth tracker, skipped, skipped in a row
+  DeviceArray<const float*> found_inf_;   // of the optimizers that take part in an update
   std::map<const optim::Optimizer*, Record> records_;
 };
 

@@ -1,16 +1,10 @@
 #pragma once
-// Adam in two forms: each step as a kernel of its own, and all steps of all parameters in one launch. Formulas:
-// math/adam.h.
+// Adam with each step of the formula (math/adam.h) as a kernel of its own. All at once: fused_adam.h.
 
 #include <fusegrad/kernels/math/adam.h>
-#include <fusegrad/kernels/math/grad_scaler.h>
-#include <fusegrad/kernels/tensor_list.h>
 #include <fusegrad/runtime/tensor.h>
 
 namespace fusegrad::kernels {
-
-// One step at a time.
-// --------------------------------------------------------------------------------------------------
 
 enum class AdamStep : std::uint8_t {
   negate,
@@ -57,48 +51,11 @@ struct AdamStepArgs {
   double y = 0;
 };
 
-// All at once.
-// ------------------------------------------------------------------------------------------------------------
-
-/// One parameter with its state, as kernels see it. Parameter and gradient dtypes: equal, or an f32 parameter with a
-/// 16-bit gradient, or any parameter with an f32 gradient. Moments are f32, or f64 for an f64 parameter.
-struct AdamTensor {
-  void* param = nullptr;
-  const void* grad = nullptr;
-  void* exp_avg = nullptr;
-  void* exp_avg_sq = nullptr;
-  void* max_exp_avg_sq = nullptr;  ///< null without AMSGrad
-  void* copy = nullptr;            ///< low-precision copy to write beside an f32 parameter, or null
-  std::int64_t numel = 0;
-  std::int32_t group = 0;
-  std::int32_t clock = 0;  ///< index of its clock
-  DType param_dtype = DType::f32;
-  DType grad_dtype = DType::f32;
-  DType copy_dtype = DType::f16;
-  bool operator==(const AdamTensor&) const = default;
-};
-
-/// One launch's worth of parameters. Everything it points to is on one device.
-struct FusedAdamArgs {
-  Device device;
-  const DeviceArray<AdamTensor>& tensors;
-  const DeviceArray<Chunk>& chunks;
-  const DeviceArray<math::AdamGroup>& groups;
-  math::AdamClock* clocks;                       ///< advanced by the launch, unless the step is skipped
-  math::AdamCoefficients<double>* coefficients;  ///< scratch, one row a tensor
-  math::GradScalars grad;
-};
-
-/// True if `fused_adam` takes this combination.
-bool fused_adam_takes(DType param, DType grad);
-
 namespace cpu {
 void adam_step(AdamStep step, const AdamStepArgs& args);
-void fused_adam(const FusedAdamArgs& args);
 }  // namespace cpu
 namespace cuda {
 void adam_step(AdamStep step, const AdamStepArgs& args);
-void fused_adam(const FusedAdamArgs& args);
 }  // namespace cuda
 
 inline void adam_step(AdamStep step, const AdamStepArgs& args) {
@@ -106,14 +63,6 @@ inline void adam_step(AdamStep step, const AdamStepArgs& args) {
     if (args.out.device().is_cuda()) return cuda::adam_step(step, args);
   }
   cpu::adam_step(step, args);
-}
-
-/// Updates every listed parameter and its moments, in place. With `grad.found_inf` nonzero nothing changes at all.
-inline void fused_adam(const FusedAdamArgs& args) {
-  if constexpr (kCudaBuilt) {
-    if (args.device.is_cuda()) return cuda::fused_adam(args);
-  }
-  cpu::fused_adam(args);
 }
 
 }  // namespace fusegrad::kernels

@@ -13,10 +13,14 @@ namespace fusegrad::kernels {
 struct GradCheck {
   enum class Norm : std::uint8_t { none, l2, max, l1, p };
   const float* inverse_scale = nullptr;  ///< gradients are looked at times this
-  float* found_inf = nullptr;            ///< set to 1 if an unscaled gradient is inf or NaN; never set to 0
+  float* found_inf = nullptr;            ///< becomes 1 if an unscaled gradient is inf or NaN, else 0
   Norm norm = Norm::none;
-  double p = 2;                ///< the exponent, for kind p
-  double* norm_out = nullptr;  ///< (Σ |g|ᵖ)^(1/p) over all gradients as one vector, in double
+  double p = 2;                        ///< the exponent, for kind p
+  double* norm_out = nullptr;          ///< becomes (Σ |g|ᵖ)^(1/p) over all gradients as one vector, in double
+  double max_norm = 0;                 ///< what the clip coefficient is for
+  double* clip_coefficient = nullptr;  ///< becomes min(1, max_norm / (norm + 1e-6))
+
+  [[nodiscard]] bool wanted() const { return found_inf != nullptr || norm != Norm::none; }
 };
 
 /// The kind of the p-norm for `p` (infinity: the maximum).
@@ -35,37 +39,40 @@ struct ScalerPointers {
   std::int64_t* skipped_in_a_row = nullptr;
 };
 
+/// A move of the scale by one step.
+struct ScaleUpdate {
+  ScalerPointers state;
+  math::ScalerOptions options;
+};
+
 namespace cpu {
-void check_gradients(const TensorList& grads, const GradCheck& check);
-void unscale_gradients(const TensorList& grads, const float* inverse_scale, float* found_inf);
+void check_gradients(TensorList& grads, const GradCheck& check);
+void unscale_gradients(TensorList& grads, const float* inverse_scale, float* found_inf);
 void multiply_gradients(const TensorList& grads, const double* factor);
 void clamp_gradients(const TensorList& grads, double limit);
-void clip_coefficient(Device device, const double* norm, double max_norm, double* coefficient);
-void update_scale(Device device, const ScalerPointers& state, const float* found_inf,
-                  const math::ScalerOptions& options);
+void update_scale(const ScaleUpdate& update, const DeviceArray<const float*>& found_inf);
 }  // namespace cpu
 namespace cuda {
-void check_gradients(const TensorList& grads, const GradCheck& check);
-void unscale_gradients(const TensorList& grads, const float* inverse_scale, float* found_inf);
+void check_gradients(TensorList& grads, const GradCheck& check);
+void unscale_gradients(TensorList& grads, const float* inverse_scale, float* found_inf);
 void multiply_gradients(const TensorList& grads, const double* factor);
 void clamp_gradients(const TensorList& grads, double limit);
-void clip_coefficient(Device device, const double* norm, double max_norm, double* coefficient);
-void update_scale(Device device, const ScalerPointers& state, const float* found_inf,
-                  const math::ScalerOptions& options);
+void update_scale(const ScaleUpdate& update, const DeviceArray<const float*>& found_inf);
 }  // namespace cuda
 
 /// Reads every gradient once; writes only what `check` asks for. A norm over no elements is 0; a NaN gradient gives a
 /// NaN norm. In `p` kinds other than max, sums are taken in double in the fixed order, so the norm neither overflows
 /// nor underflows where f32 gradients are concerned, and kinds l2, l1 and max have the same bits on every device.
-inline void check_gradients(const TensorList& grads, const GradCheck& check) {
+inline void check_gradients(TensorList& grads, const GradCheck& check) {
   if constexpr (kCudaBuilt) {
     if (grads.device().is_cuda()) return cuda::check_gradients(grads, check);
   }
   cpu::check_gradients(grads, check);
 }
 
-/// g ← g · inverse_scale for every gradient, rounded to its dtype; sets `found_inf` to 1 if a product is inf or NaN.
-inline void unscale_gradients(const TensorList& grads, const float* inverse_scale, float* found_inf) {
+/// g ← g · inverse_scale for every gradient, rounded to its dtype; `found_inf` becomes 1 if a product is
+/// inf or NaN, else 0.
+inline void unscale_gradients(TensorList& grads, const float* inverse_scale, float* found_inf) {
   if constexpr (kCudaBuilt) {
     if (grads.device().is_cuda()) return cuda::unscale_gradients(grads, inverse_scale, found_inf);
   }
@@ -88,21 +95,12 @@ inline void clamp_gradients(const TensorList& grads, double limit) {
   cpu::clamp_gradients(grads, limit);
 }
 
-/// coefficient ← min(1, max_norm / (norm + 1e-6)), on the device.
-inline void clip_coefficient(Device device, const double* norm, double max_norm, double* coefficient) {
+/// Moves the scale by one step (math::updated), by what was found in the gradients of one or more optimizers.
+inline void update_scale(const ScaleUpdate& update, const DeviceArray<const float*>& found_inf) {
   if constexpr (kCudaBuilt) {
-    if (device.is_cuda()) return cuda::clip_coefficient(device, norm, max_norm, coefficient);
+    if (found_inf.device().is_cuda()) return cuda::update_scale(update, found_inf);
   }
-  cpu::clip_coefficient(device, norm, max_norm, coefficient);
-}
-
-/// Moves the scale by one step (math::updated), on the device.
-inline void update_scale(Device device, const ScalerPointers& state, const float* found_inf,
-                         const math::ScalerOptions& options) {
-  if constexpr (kCudaBuilt) {
-    if (device.is_cuda()) return cuda::update_scale(device, state, found_inf, options);
-  }
-  cpu::update_scale(device, state, found_inf, options);
+  cpu::update_scale(update, found_inf);
 }
 
 }  // namespace fusegrad::kernels

@@ -1,26 +1,31 @@
 #pragma once
-// Many tensors as the subject of one launch. A list of tensors is cut into chunks of `math::kChunk` elements; the
-// chunks lie in device memory, so neither their number nor that of the tensors is limited by what a launch can carry,
-// and empty tensors simply have none.
+// Many tensors as the subject of one launch. A list of tensors is cut into pieces of equal size; the pieces lie in
+// device memory, so neither their number nor that of the tensors is limited by what a launch can carry.
 
 #include <span>
 #include <vector>
 
+#include <fusegrad/kernels/check_workspace.h>
 #include <fusegrad/kernels/math/reduction.h>
 #include <fusegrad/runtime/device_array.h>
 #include <fusegrad/runtime/tensor.h>
 
 namespace fusegrad::kernels {
 
-/// Elements [begin, begin + kChunk) of tensor `tensor`, cut off at its end.
-struct Chunk {
-  std::int64_t tensor = 0;
-  std::int64_t begin = 0;
-  bool operator==(const Chunk&) const = default;
+/// Elements [index·size, (index + 1)·size) of tensor `tensor`, cut off at its end; the size is the same for all pieces.
+struct Piece {
+  std::uint32_t tensor = 0;
+  std::uint32_t index = 0;
+  bool operator==(const Piece&) const = default;
 };
 
-/// The chunks of tensors of these sizes, in order.
-std::vector<Chunk> make_chunks(std::span<const std::int64_t> sizes);
+/// What to do with tensors without elements.
+enum class EmptyTensors : std::uint8_t { leave_out, one_empty_piece };
+
+/// The pieces of tensors with these numbers of elements, in order. Throws `ValueError` if there are more tensors, or
+/// more pieces of one tensor, than 2³².
+std::vector<Piece> make_pieces(std::span<const std::int64_t> sizes, std::int64_t piece_size,
+                               EmptyTensors empty = EmptyTensors::leave_out);
 
 /// One tensor of a list, as kernels see it.
 struct ListedTensor {
@@ -39,12 +44,15 @@ class TensorList {
   [[nodiscard]] Device device() const { return device_; }
   [[nodiscard]] std::int64_t chunk_count() const { return chunks_.size(); }
   [[nodiscard]] const DeviceArray<ListedTensor>& tensors() const { return tensors_; }
-  [[nodiscard]] const DeviceArray<Chunk>& chunks() const { return chunks_; }
+  /// Pieces of `math::kChunk` elements.
+  [[nodiscard]] const DeviceArray<Piece>& chunks() const { return chunks_; }
+  [[nodiscard]] CheckWorkspace& check_workspace() { return check_workspace_; }
 
  private:
   Device device_ = kCPU;
   DeviceArray<ListedTensor> tensors_;
-  DeviceArray<Chunk> chunks_;
+  DeviceArray<Piece> chunks_;
+  CheckWorkspace check_workspace_;
 };
 
 }  // namespace fusegrad::kernels

@@ -32,13 +32,15 @@ Tensor clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm, c
   list.assign(grads, "clip_grad_norm_");
   Tensor norm = empty({}, {.dtype = DType::f64, .device = list.device()});
   const Tensor coefficient = empty_like(norm);
-  kernels::check_gradients(
-      list, {.norm = kernels::norm_kind(options.norm_type), .p = options.norm_type, .norm_out = norm.data<double>()});
+  kernels::check_gradients(list, {.norm = kernels::norm_kind(options.norm_type),
+                                  .p = options.norm_type,
+                                  .norm_out = norm.data<double>(),
+                                  .max_norm = max_norm,
+                                  .clip_coefficient = coefficient.data<double>()});
   if (options.error_if_nonfinite) {
     const double value = norm.item<double>();
     require(std::isfinite(value), "clip_grad_norm_", "the gradient norm", value, "a finite norm");
   }
-  kernels::clip_coefficient(list.device(), norm.data<double>(), max_norm, coefficient.data<double>());
   kernels::multiply_gradients(list, coefficient.data<double>());
   for (const Tensor& grad : grads) grad.bump_version();
   return norm;

@@ -44,7 +44,7 @@ void Adam::step_parameter(std::size_t index) {
   const DType dtype = math_dtype(parameter.dtype());
   const Tensor p = converted(parameter, dtype);
   Tensor g = converted(parameter.grad(), dtype);
-  if (group.maximize != 0) {
+  if (group.maximize) {
     const Tensor negated = empty_like(g);
     adam_step(AdamStep::negate, {.out = negated, .a = g, .b = {}, .c = {}});
     g = negated;
@@ -62,7 +62,7 @@ void Adam::step_parameter(std::size_t index) {
   adam_step(AdamStep::second_moment,
             {.out = state.exp_avg_sq, .a = state.exp_avg_sq, .b = g, .c = {}, .x = c.beta2, .y = c.one_minus_beta2});
   Tensor second = state.exp_avg_sq;
-  if (group.amsgrad != 0) {
+  if (group.amsgrad) {
     second = state.max_exp_avg_sq;
     adam_step(AdamStep::maximum, {.out = second, .a = second, .b = state.exp_avg_sq, .c = {}});
   }

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include <fusegrad/kernels/math/adam.h>
+#include <fusegrad/kernels/math/grad_scaler.h>
 #include <fusegrad/optim/optimizer.h>
 #include <fusegrad/runtime/memory.h>
 
@@ -123,8 +124,10 @@ class AdamW : public Adam {
   [[nodiscard]] std::string_view name() const override { return "AdamW"; }
 };
 
-/// Adam over all parameters in one pass. It owns unscaling and clipping. Counters, options and learning rates live on
-/// the device, and a step never waits for it. All parameters that step together are on one device.
+/// Adam over all parameters in one pass. It owns checking, unscaling and clipping. Counters, options and learning rates
+/// live on the device, and a step never waits for it. All parameters that step together are on one device.
+///
+/// On a GPU a step is at most two launches for any number of parameters, one for small models (kernels/fused_adam.h).
 class FusedAdam : public AdamFamily {
  public:
   explicit FusedAdam(const std::vector<Tensor>& params, const AdamOptions& options = {});
@@ -133,19 +136,28 @@ class FusedAdam : public AdamFamily {
   [[nodiscard]] std::string_view name() const override { return "FusedAdam"; }
   [[nodiscard]] bool owns_unscaling() const override { return true; }
   [[nodiscard]] bool owns_clipping() const override { return true; }
+  [[nodiscard]] bool owns_checking() const override { return true; }
   void step() override { step(GradTransform{}); }
   /// Writes the low-precision weight copies that are up to date (autocast made them) in the same pass.
   void step(const GradTransform& transform) override;
+  void amp_step(const AmpStep& what) override;
 
  protected:
   FusedAdam();
   [[nodiscard]] std::vector<math::AdamClock> read_clocks() const override;
   void write_clocks(const std::vector<math::AdamClock>& clocks) override;
+  void on_learning_rate_change() override;
 
  private:
   struct Tables;
+  bool table_is_current() const;
+  void build_table();
+  [[nodiscard]] std::vector<math::AdamGroup> kernel_groups() const;
   kernels::AdamTensor row(std::size_t index);
   void place_clocks(Device device);
+  void run(const math::GradScalars& grad, const kernels::GradCheck& check,
+           const std::optional<kernels::ScaleUpdate>& scale_update);
+  void mark_written();
   std::unique_ptr<Tables> tables_;
 };
 

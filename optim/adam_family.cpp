@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include <fusegrad/autograd/creation.h>
-#include <fusegrad/kernels/adam.h>
+#include <fusegrad/kernels/adam_table.h>
 #include <fusegrad/kernels/fill.h>
 #include <fusegrad/optim/adam.h>
 
@@ -58,8 +58,8 @@ void AdamFamily::add_groups(const std::vector<AdamParamGroup>& groups, const Ada
     group.beta2 = betas.second;
     group.eps = given.eps.value_or(defaults.eps);
     group.weight_decay = given.weight_decay.value_or(defaults.weight_decay);
-    group.amsgrad = given.amsgrad.value_or(defaults.amsgrad) ? 1 : 0;
-    group.maximize = given.maximize.value_or(defaults.maximize) ? 1 : 0;
+    group.amsgrad = given.amsgrad.value_or(defaults.amsgrad);
+    group.maximize = given.maximize.value_or(defaults.maximize);
     group.decay = decay;
     require_valid(group, name());
     add_group(given.params, group.lr);
@@ -87,7 +87,7 @@ AdamFamily::Moments& AdamFamily::moments(std::size_t index) {
   };
   place(m.exp_avg);
   place(m.exp_avg_sq);
-  if (groups_[group_of(index)].amsgrad != 0) place(m.max_exp_avg_sq);
+  if (groups_[group_of(index)].amsgrad) place(m.max_exp_avg_sq);
   return m;
 }
 
@@ -119,8 +119,8 @@ StateDict AdamFamily::state_dict() const {
     state.numbers[group_key(g, "beta2")] = groups_[g].beta2;
     state.numbers[group_key(g, "eps")] = groups_[g].eps;
     state.numbers[group_key(g, "weight_decay")] = groups_[g].weight_decay;
-    state.numbers[group_key(g, "amsgrad")] = groups_[g].amsgrad;
-    state.numbers[group_key(g, "maximize")] = groups_[g].maximize;
+    state.numbers[group_key(g, "amsgrad")] = groups_[g].amsgrad ? 1 : 0;
+    state.numbers[group_key(g, "maximize")] = groups_[g].maximize ? 1 : 0;
     state.numbers[group_key(g, "decoupled_weight_decay")] = groups_[g].decay == WeightDecay::decoupled ? 1 : 0;
   }
   return state;
@@ -144,8 +144,8 @@ void AdamFamily::load_state_dict(const StateDict& state) {
     groups[g].beta2 = number("beta2");
     groups[g].eps = number("eps");
     groups[g].weight_decay = number("weight_decay");
-    groups[g].amsgrad = number("amsgrad") != 0 ? 1 : 0;
-    groups[g].maximize = number("maximize") != 0 ? 1 : 0;
+    groups[g].amsgrad = number("amsgrad") != 0;
+    groups[g].maximize = number("maximize") != 0;
     const bool decoupled = number("decoupled_weight_decay") != 0;
     if (decoupled != (groups[g].decay == WeightDecay::decoupled)) {
       refuse(decoupled ? "a state of AdamW" : "a state of Adam", cat("a state of ", decoupled ? "Adam" : "AdamW"));

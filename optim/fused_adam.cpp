@@ -1,19 +1,22 @@
 // Adam and AdamW over all parameters in one pass.
 
-#include <fusegrad/kernels/adam.h>
+#include <algorithm>
+
+#include <fusegrad/kernels/fused_adam.h>
 #include <fusegrad/optim/adam.h>
 
 namespace fusegrad::optim {
 namespace {
 
 using kernels::AdamTensor;
-using kernels::Chunk;
+using kernels::CopyKind;
+using kernels::GradCheck;
 using math::AdamClock;
 using math::WeightDecay;
 
 // A scalar of the transform, where it is used at all.
 template <class T>
-const T* scalar(const Tensor& x, Device device, std::string_view name) {
+T* scalar(const Tensor& x, Device device, std::string_view name) {
   if (!x.defined()) return nullptr;
   if (x.device() != device || x.numel() != 1) {
     throw DeviceError({.op = "FusedAdam::step",
@@ -27,12 +30,18 @@ const T* scalar(const Tensor& x, Device device, std::string_view name) {
 }  // namespace
 
 struct FusedAdam::Tables {
-  DeviceArray<AdamTensor> tensors;
-  DeviceArray<Chunk> chunks;
-  DeviceArray<math::AdamGroup> groups;
-  std::vector<std::int64_t> sizes;  // that `chunks` was made for
+  // A parameter of the table whose version moves with every step.
+  struct Written {
+    Storage* parameter = nullptr;
+    Storage* copy = nullptr;  // null without one
+    AutogradRecord* record = nullptr;
+    std::uint64_t version = 0;  // of the parameter, after the last step
+  };
+
+  kernels::AdamTable table;
+  std::vector<Written> written;
+  std::uint64_t generation = 0;     // of the layout that `table` shows; 0: of none
   std::unique_ptr<Storage> clocks;  // one AdamClock a parameter
-  std::unique_ptr<Storage> coefficients;
 };
 
 FusedAdam::FusedAdam() : tables_(std::make_unique<Tables>()) {}
@@ -52,83 +61,129 @@ FusedAdamW::FusedAdamW(const std::vector<AdamParamGroup>& groups, const AdamWOpt
   add_groups(groups, options.as_adam(), WeightDecay::decoupled);
 }
 
+std::vector<math::AdamGroup> FusedAdam::kernel_groups() const {
+  std::vector<math::AdamGroup> groups;
+  for (std::size_t g = 0; g < group_count(); ++g) groups.push_back(kernel_group(g));
+  return groups;
+}
+
 AdamTensor FusedAdam::row(std::size_t index) {
   const Tensor& parameter = parameters()[index];
   const Tensor grad = parameter.grad();
   require_gradient_dtype(parameter, grad);
+  const math::AdamGroup group = kernel_group(group_of(index));
   const Moments& state = moments(index);
   AdamTensor row;
   row.param = parameter.raw();
   row.grad = grad.raw();
   row.exp_avg = state.exp_avg.raw();
   row.exp_avg_sq = state.exp_avg_sq.raw();
-  row.max_exp_avg_sq = kernel_group(group_of(index)).amsgrad != 0 ? state.max_exp_avg_sq.raw() : nullptr;
+  row.max_exp_avg_sq = group.amsgrad ? state.max_exp_avg_sq.raw() : nullptr;
   row.numel = parameter.numel();
-  row.group = static_cast<std::int32_t>(group_of(index));
-  row.clock = static_cast<std::int32_t>(index);
-  row.param_dtype = parameter.dtype();
-  row.grad_dtype = grad.dtype();
+  row.group = static_cast<std::uint32_t>(group_of(index));
+  row.clock = static_cast<std::uint32_t>(index);
+  row.kind = {.param = parameter.dtype(), .grad = grad.dtype(), .decay = group.decay, .amsgrad = group.amsgrad};
+  row.maximize = group.maximize;
   // A copy is kept up to date only if it is so now: after a skipped step it then still is.
   const WeightCopy& copy = parameter.record().copy;
   if (parameter.dtype() == DType::f32 && copy.value().defined() && copy.version == parameter.version()) {
     row.copy = copy.value().raw();
-    row.copy_dtype = copy.value().dtype();
+    row.kind.copy = copy.value().dtype() == DType::f16 ? CopyKind::f16 : CopyKind::bf16;
   }
   return row;
 }
 
-void FusedAdam::step(const GradTransform& transform) {
-  std::vector<std::size_t> active;
-  for (std::size_t i = 0; i < parameters().size(); ++i) {
-    if (!parameters()[i].grad().defined()) continue;
-    require_same_device({parameters()[active.empty() ? i : active.front()], parameters()[i]}, "FusedAdam::step");
-    active.push_back(i);
-  }
-  if (active.empty()) return;
-  const Device device = parameters()[active.front()].device();
+// True if nothing has moved since the table was built. Costs no look at most parameters' tensors: whatever replaces a
+// gradient, a weight or a copy counts up the layout's generation. Only a weight that was written to in place, and so
+// has outlived its copy, has to be looked for.
+bool FusedAdam::table_is_current() const {
+  const Tables& t = *tables_;
+  if (t.generation == 0 || t.generation != layout_generation()) return false;
+  return std::all_of(t.written.begin(), t.written.end(),
+                     [](const Tables::Written& w) { return w.copy == nullptr || w.version == w.parameter->version(); });
+}
 
-  std::vector<AdamTensor> rows;
-  std::vector<std::int64_t> sizes;
-  for (std::size_t i : active) {
-    rows.push_back(row(i));
-    sizes.push_back(rows.back().numel);
-  }
-  std::vector<math::AdamGroup> groups;
-  for (std::size_t g = 0; g < group_count(); ++g) groups.push_back(kernel_group(g));
-
+void FusedAdam::build_table() {
   Tables& t = *tables_;
-  t.tensors.assign(rows, device);
-  t.groups.assign(groups, device);
-  if (sizes != t.sizes || !t.chunks.is_on(device)) {
-    t.chunks.assign(kernels::make_chunks(sizes), device);
-    t.sizes = sizes;
+  std::vector<AdamTensor> rows;
+  std::vector<Tables::Written> written;
+  const Tensor* first = nullptr;
+  for (std::size_t i = 0; i < parameters().size(); ++i) {
+    const Tensor& parameter = parameters()[i];
+    if (!parameter.grad().defined()) continue;
+    if (first == nullptr) first = &parameter;
+    require_same_device({*first, parameter}, "FusedAdam::step");
+    rows.push_back(row(i));
+    AutogradRecord& record = parameter.record();
+    written.push_back({.parameter = parameter.id()->storage.get(),
+                       .copy = rows.back().copy == nullptr ? nullptr : record.copy.value().id()->storage.get(),
+                       .record = &record,
+                       .version = parameter.version()});
   }
-  place_clocks(device);
-  const std::size_t scratch = rows.size() * sizeof(math::AdamCoefficients<double>);
-  if (t.coefficients == nullptr || t.coefficients->device() != device || t.coefficients->bytes() < scratch) {
-    t.coefficients = std::make_unique<Storage>(scratch, device);
-  }
+  const Device device = first == nullptr ? kCPU : first->device();
+  t.generation = 0;
+  if (first != nullptr) place_clocks(device);
+  t.table.assign(std::move(rows), kernel_groups(), device);
+  t.written = std::move(written);
+  t.generation = layout_generation();
+}
 
-  kernels::fused_adam(
-      {.device = device,
-       .tensors = t.tensors,
-       .chunks = t.chunks,
-       .groups = t.groups,
-       .clocks = static_cast<AdamClock*>(t.clocks->data()),
-       .coefficients = static_cast<math::AdamCoefficients<double>*>(t.coefficients->data()),
-       .grad = {.inverse_scale = scalar<float>(transform.inverse_scale, device, "inverse_scale"),
-                .found_inf = scalar<float>(transform.found_inf, device, "found_inf"),
-                .clip_coefficient = scalar<double>(transform.clip_coefficient, device, "clip_coefficient"),
-                .clip_value = transform.clip_value}});
+void FusedAdam::step(const GradTransform& transform) {
+  if (!table_is_current()) build_table();
+  if (tables_->written.empty()) return;
+  const Device device = tables_->table.device();
+  run({.inverse_scale = scalar<float>(transform.inverse_scale, device, "inverse_scale"),
+       .found_inf = scalar<float>(transform.found_inf, device, "found_inf"),
+       .clip_coefficient = scalar<double>(transform.clip_coefficient, device, "clip_coefficient"),
+       .clip_value = transform.clip_value},
+      {}, {});
+}
 
-  for (std::size_t i = 0; i < active.size(); ++i) {
-    const Tensor& parameter = parameters()[active[i]];
-    parameter.bump_version();
-    if (rows[i].copy == nullptr) continue;
-    WeightCopy& copy = parameter.record().copy;
-    copy.value().bump_version();
-    copy.version = parameter.version();
+void FusedAdam::amp_step(const AmpStep& what) {
+  if (!table_is_current()) build_table();
+  if (tables_->written.empty()) return;
+  const Device device = tables_->table.device();
+  float* const found_inf = scalar<float>(what.found_inf, device, "found_inf");
+  math::GradScalars grad{.inverse_scale = scalar<float>(what.inverse_scale, device, "inverse_scale"),
+                         .found_inf = found_inf,
+                         .clip_value = what.clip.max_value};
+  GradCheck check{.inverse_scale = grad.inverse_scale, .found_inf = what.checked ? nullptr : found_inf};
+  if (what.clip.max_norm > 0) {
+    check.norm = kernels::norm_kind(what.clip.norm_type);
+    check.p = what.clip.norm_type;
+    check.norm_out = scalar<double>(what.norm, device, "norm");
+    check.max_norm = what.clip.max_norm;
+    check.clip_coefficient = scalar<double>(what.clip_coefficient, device, "clip_coefficient");
+    grad.clip_coefficient = check.clip_coefficient;
   }
+  run(grad, check, what.scale_update);
+}
+
+void FusedAdam::run(const math::GradScalars& grad, const GradCheck& check,
+                    const std::optional<kernels::ScaleUpdate>& scale_update) {
+  kernels::fused_adam({.table = tables_->table,
+                       .clocks = static_cast<AdamClock*>(tables_->clocks->data()),
+                       .grad = grad,
+                       .check = check,
+                       .scale_update = scale_update});
+  mark_written();
+}
+
+// Parameters may share a storage, so all versions move before one is taken down.
+void FusedAdam::mark_written() {
+  for (const Tables::Written& w : tables_->written) {
+    w.parameter->bump_version();
+    if (w.copy != nullptr) w.copy->bump_version();
+  }
+  for (Tables::Written& w : tables_->written) {
+    w.version = w.parameter->version();
+    if (w.copy != nullptr) w.record->copy.version = w.version;
+  }
+}
+
+// At once, so that a captured step sees the new rate when it is replayed.
+void FusedAdam::on_learning_rate_change() {
+  if (tables_->generation != 0) tables_->table.assign_groups(kernel_groups());
 }
 
 void FusedAdam::place_clocks(Device device) {
@@ -147,6 +202,7 @@ std::vector<AdamClock> FusedAdam::read_clocks() const {
 }
 
 void FusedAdam::write_clocks(const std::vector<AdamClock>& clocks) {
+  tables_->generation = 0;  // moments and options are new as well
   const Device device = parameters().front().device();
   const std::size_t bytes = clocks.size() * sizeof(AdamClock);
   tables_->clocks = std::make_unique<Storage>(bytes, device);

@@ -13,6 +13,13 @@ void Optimizer::step(const GradTransform&) {
                     .way_out = "Unscale and clip first, then call step()"});
 }
 
+void Optimizer::amp_step(const AmpStep&) {
+  throw StateError({.op = cat(name(), "::amp_step"),
+                    .got = "a step of mixed precision",
+                    .want = "gradients that were checked first: this optimizer does not own checking",
+                    .way_out = "Let GradScaler::step do it"});
+}
+
 void Optimizer::zero_grad() {
   for (const Tensor& parameter : parameters_) parameter.zero_grad();
 }
@@ -24,6 +31,13 @@ std::vector<Tensor> Optimizer::gradients() const {
     if (Tensor grad = parameter.grad(); grad.defined()) grads.push_back(std::move(grad));
   }
   return grads;
+}
+
+Tensor Optimizer::first_gradient() const {
+  for (const Tensor& parameter : parameters_) {
+    if (Tensor grad = parameter.grad(); grad.defined()) return grad;
+  }
+  return {};
 }
 
 double Optimizer::learning_rate(std::size_t group) const {
@@ -40,6 +54,7 @@ void Optimizer::set_learning_rate(double lr, std::size_t group) {
   require_option(lr >= 0, name(), "lr", lr, "a learning rate of 0 or more");
   (void)learning_rate(group);
   learning_rates_[group] = lr;
+  on_learning_rate_change();
 }
 
 void Optimizer::add_group(const std::vector<Tensor>& parameters, double lr) {

@@ -1,13 +1,15 @@
 #pragma once
-// Optimizer: what a trainer and a gradient scaler may ask of one. The two questions at the centre are `owns_unscaling`
-// and `owns_clipping`: whoever divides the gradients by the loss scale is decided by their answers, in one place
-// (amp/grad_scaler.h), so that it happens exactly once.
+// Optimizer: what a trainer and a gradient scaler may ask of one. The questions at the centre are `owns_unscaling`,
+// `owns_clipping` and `owns_checking`: whoever divides the gradients by the loss scale is decided by their answers, in
+// one place (amp/grad_scaler.h), so that it happens exactly once.
 
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include <fusegrad/kernels/grad_scaler.h>
+#include <fusegrad/optim/gradient_clip.h>
 #include <fusegrad/runtime/state_dict.h>
 #include <fusegrad/runtime/tensor.h>
 
@@ -32,6 +34,19 @@ struct GradientBufferOptions {
   std::optional<DType> dtype = {};
 };
 
+/// A whole step under mixed precision, for an optimizer that looks at the gradients itself: are all finite, what is
+/// their norm, then unscale, clip and update, then move the scale.
+struct AmpStep {
+  Tensor inverse_scale;  ///< f32: gradients are multiplied by it; undefined: they are taken as they are
+  Tensor found_inf;      ///< f32: becomes 1 (and the step changes nothing) or 0; undefined: no step is left out
+  bool checked = false;  ///< `found_inf` is known already, and only read
+  GradientClip clip;
+  Tensor norm;              ///< f64: becomes the norm of the unscaled gradients if `clip.max_norm` asks for it
+  Tensor clip_coefficient;  ///< f64: becomes the coefficient then
+  /// The scale moves by what was found, after this step has taken the old one. Needs `found_inf` and not `checked`.
+  std::optional<kernels::ScaleUpdate> scale_update;
+};
+
 /// Base class. A subclass implements `name` and `step`; one that unscales in its own pass also answers `owns_unscaling`
 /// and implements `step(const GradTransform&)`; one with state of its own extends the state dict.
 class Optimizer {
@@ -48,10 +63,15 @@ class Optimizer {
   /// True if that pass can also apply a clip coefficient and a clip value.
   [[nodiscard]] virtual bool owns_clipping() const { return false; }
 
+  /// True if `amp_step` also finds out whether all gradients are finite and what their norm is.
+  [[nodiscard]] virtual bool owns_checking() const { return false; }
+
   /// Updates every parameter that has a gradient. Parameters without one keep every bit, their state too.
   virtual void step() = 0;
   /// The same on transformed gradients. Throws `StateError` unless the optimizer owns unscaling.
   virtual void step(const GradTransform& transform);
+  /// All that `AmpStep` says. Throws `StateError` unless the optimizer owns checking.
+  virtual void amp_step(const AmpStep& what);
 
   /// Drops all gradients. Their memory stays with the parameters and the next backward writes over it
   /// (Tensor::zero_grad).
@@ -61,6 +81,8 @@ class Optimizer {
   [[nodiscard]] const std::vector<Tensor>& parameters() const { return parameters_; }
   /// The gradients that exist, in the order of the parameters.
   [[nodiscard]] std::vector<Tensor> gradients() const;
+  /// The first gradient that exists, or an undefined tensor.
+  [[nodiscard]] Tensor first_gradient() const;
 
   /// Arranges how gradients are kept from now on, for all parameters, until another call. Those that exist are copied;
   /// handles that others hold keep what they have.
@@ -80,7 +102,8 @@ class Optimizer {
   [[nodiscard]] std::size_t group_count() const { return learning_rates_.size(); }
   /// The learning rate of one parameter group. Throws `ValueError` for a group that is not there.
   [[nodiscard]] double learning_rate(std::size_t group = 0) const;
-  /// Sets it from the next step on. Throws `ValueError` for a negative or NaN rate.
+  /// Sets it from the next step on, or the next replay of a captured step. Throws `ValueError` for a negative or NaN
+  /// rate.
   void set_learning_rate(double lr, std::size_t group = 0);
 
   /// State and options. Tensors: "state.<i>.<name>" for parameter i; numbers: "param_groups.<g>.<option>". Reading it
@@ -92,6 +115,8 @@ class Optimizer {
 
  protected:
   Optimizer() = default;
+  /// Called when a learning rate has changed.
+  virtual void on_learning_rate_change() {}
   /// Registers one group. Throws `ValueError` for an empty list, an undefined tensor, a parameter that is not a leaf
   /// with `requires_grad`, one that was given before, and a negative or NaN learning rate.
   void add_group(const std::vector<Tensor>& parameters, double lr);

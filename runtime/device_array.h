@@ -27,6 +27,8 @@ class DeviceArray {
     copy_bytes(storage_->data(), device, host_.data(), kCPU, bytes);
   }
 
+  /// Where the rows were last put; the CPU before that.
+  [[nodiscard]] Device device() const { return storage_ == nullptr ? kCPU : storage_->device(); }
   /// True if the rows were last put on `device`.
   [[nodiscard]] bool is_on(Device device) const { return storage_ != nullptr && storage_->device() == device; }
   /// The rows, in device memory.

@@ -37,7 +37,9 @@ class Storage {
   [[nodiscard]] std::size_t bytes() const { return bytes_; }
   [[nodiscard]] Device device() const { return device_; }
   [[nodiscard]] std::uint64_t version() const { return version_.load(std::memory_order_relaxed); }
-  void bump_version() { version_.fetch_add(1, std::memory_order_relaxed); }
+  /// Not an atomic increment, which would cost an optimizer of a thousand tensors more than its launch: two threads
+  /// that write to one tensor at once race for its elements anyway.
+  void bump_version() { version_.store(version() + 1, std::memory_order_relaxed); }
 
  private:
   void* data_ = nullptr;

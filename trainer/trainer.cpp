@@ -79,8 +79,7 @@ void Trainer::fit(TrainingModule& module, DataLoader& loader) {
 void Trainer::run_step(DataLoader& loader) {
   const std::int64_t epoch_before = epoch_;
   for (std::int64_t i = 0; i < options_.accumulate_batches; ++i) last_loss_ = run_micro_batch(loader);
-  scaler_.step(*optimizer_, options_.gradient_clip);
-  scaler_.update();
+  scaler_.step_and_update(*optimizer_, options_.gradient_clip);
   optimizer_->zero_grad();
   keep_loss(last_loss_);
   ++step_;

@@ -10,9 +10,11 @@
 
 namespace fusegrad::cpu {
 
-/// Combines `load(i)` (a double) for i in [begin, end) as one chunk; `combine(a, b)` is the addition. Zero is neutral.
-template <class Load, class Combine>
-double reduce_chunk(std::int64_t begin, std::int64_t end, const Load& load, const Combine& combine) {
+/// Combines `load(i)` (a double) for i in [begin, end) as one chunk: `accumulate(lane, value)` adds an element to its
+/// lane, `combine(a, b)` adds lanes. Zero is neutral.
+template <class Load, class Accumulate, class Combine>
+double reduce_chunk(std::int64_t begin, std::int64_t end, const Load& load, const Accumulate& accumulate,
+                    const Combine& combine) {
   alignas(64) double lanes[math::kLanes];
   const std::int64_t count = end - begin;
   int width = 1;  // lanes that are not known to be zero, as a power of two
@@ -24,7 +26,7 @@ double reduce_chunk(std::int64_t begin, std::int64_t end, const Load& load, cons
         for (std::int64_t row = first; row < last; row += math::kLanes) {
           const std::int64_t columns = std::min<std::int64_t>(math::kLanes, last - row);
 #pragma GCC ivdep
-          for (std::int64_t j = 0; j < columns; ++j) lane[j] = combine(lane[j], load(row + j));
+          for (std::int64_t j = 0; j < columns; ++j) lane[j] = accumulate(lane[j], load(row + j));
         }
         for (int half = width / 2; half >= 1; half /= 2) {
           for (int j = 0; j < half; ++j) lane[j] = combine(lane[2 * j], lane[2 * j + 1]);
@@ -32,6 +34,12 @@ double reduce_chunk(std::int64_t begin, std::int64_t end, const Load& load, cons
       },
       begin, end);
   return lanes[0];
+}
+
+/// The same where an element is added as lanes are.
+template <class Load, class Combine>
+double reduce_chunk(std::int64_t begin, std::int64_t end, const Load& load, const Combine& combine) {
+  return reduce_chunk(begin, end, load, combine, combine);
 }
 
 struct Add {

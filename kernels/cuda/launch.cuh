@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include <cuda_runtime_api.h>
+#include <cuda_runtime.h>
 
 #include <fusegrad/runtime/cuda/check.h>
 #include <fusegrad/runtime/cuda/driver.h>
@@ -27,6 +27,24 @@ void launch(Device device, std::int64_t blocks, int threads, void (*kernel)(Para
   const auto stream = static_cast<cudaStream_t>(current_stream(device).handle());
   kernel<<<static_cast<unsigned>(blocks), static_cast<unsigned>(threads), 0, stream>>>(args...);
   FUSEGRAD_CUDA_CHECK(cudaGetLastError());
+}
+
+/// The same for a kernel whose blocks wait for each other: all are resident at once, or the launch fails with
+/// `DeviceError`. See cudaOccupancyMaxActiveBlocksPerMultiprocessor for how many can be.
+template <class... Parameters, class... Args>
+void launch_cooperative(Device device, std::int64_t blocks, int threads, void (*kernel)(Parameters...),
+                        const Args&... args) {
+  const DeviceGuard guard(device.index);
+  cudaLaunchAttribute cooperative{};
+  cooperative.id = cudaLaunchAttributeCooperative;
+  cooperative.val.cooperative = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(blocks));
+  config.blockDim = dim3(static_cast<unsigned>(threads));
+  config.stream = static_cast<cudaStream_t>(current_stream(device).handle());
+  config.attrs = &cooperative;
+  config.numAttrs = 1;
+  FUSEGRAD_CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, args...));
 }
 
 namespace detail {

@@ -4,6 +4,7 @@
 // then neighbouring warps. Bits equal those of <fusegrad/kernels/cpu/reduction.h>.
 
 #include <fusegrad/kernels/cuda/launch.cuh>
+#include <fusegrad/kernels/cuda/vector.cuh>
 #include <fusegrad/kernels/math/reduction.h>
 #include <fusegrad/runtime/tensor.h>
 
@@ -13,19 +14,11 @@ inline constexpr int kReduceThreads = 256;
 inline constexpr int kLanesPerThread = math::kLanes / kReduceThreads;
 static_assert(kLanesPerThread == 4);
 
-/// Combines `load(i)` (a double) over [begin, end) as one chunk. All 256 threads call it; the result is thread 0's. It
-/// ends with a barrier, so that it can be called again. Zero is neutral for `combine`.
-template <class Load, class Combine>
-__device__ double reduce_chunk(std::int64_t begin, std::int64_t end, const Load& load, const Combine& combine) {
+/// Combines the lanes of a block: 4t to 4t+3 are `lanes` of thread t. All 256 threads call it; the result is thread
+/// 0's. It ends with a barrier, so that it can be called again. Zero is neutral for `combine`.
+template <class Combine>
+__device__ double combine_lanes(const double (&lanes)[kLanesPerThread], const Combine& combine) {
   __shared__ double warps[kReduceThreads / 32];
-  double lanes[kLanesPerThread] = {0, 0, 0, 0};
-  const std::int64_t first = begin + static_cast<std::int64_t>(threadIdx.x) * kLanesPerThread;
-  for (std::int64_t row = first; row < end; row += math::kLanes) {
-#pragma unroll
-    for (int j = 0; j < kLanesPerThread; ++j) {
-      if (row + j < end) lanes[j] = combine(lanes[j], load(row + j));
-    }
-  }
   double value = combine(combine(lanes[0], lanes[1]), combine(lanes[2], lanes[3]));
 #pragma unroll
   for (int distance = 1; distance < 32; distance *= 2) {
@@ -42,6 +35,52 @@ __device__ double reduce_chunk(std::int64_t begin, std::int64_t end, const Load&
   }
   __syncthreads();
   return value;
+}
+
+/// Calls `visit(lane, element)` for the elements of this thread's lanes in [begin, end), in order. Many loads are under
+/// way at once: eight rows of lanes, as vectors where the address allows it.
+template <class T, class Visit>
+__device__ void for_each_lane(const T* elements, std::int64_t begin, std::int64_t end, const Visit& visit) {
+  constexpr int kRows = 8;
+  using Four = Vector<T, kLanesPerThread>;
+  std::int64_t row = begin + static_cast<std::int64_t>(threadIdx.x) * kLanesPerThread;
+  if (is_aligned<T, kLanesPerThread>(elements + begin)) {
+    for (; row + (kRows - 1) * math::kLanes + kLanesPerThread <= end; row += kRows * math::kLanes) {
+      Four four[kRows];
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) four[r] = Four(elements + row + r * math::kLanes);
+#pragma unroll
+      for (int r = 0; r < kRows; ++r) {
+#pragma unroll
+        for (int j = 0; j < kLanesPerThread; ++j) visit(j, four[r][j]);
+      }
+    }
+    for (; row + kLanesPerThread <= end; row += math::kLanes) {
+      const Four four(elements + row);
+#pragma unroll
+      for (int j = 0; j < kLanesPerThread; ++j) visit(j, four[j]);
+    }
+  }
+  for (; row < end; row += math::kLanes) {
+#pragma unroll
+    for (int j = 0; j < kLanesPerThread; ++j) {
+      if (row + j < end) visit(j, elements[row + j]);
+    }
+  }
+}
+
+/// Combines `load(i)` (a double) over [begin, end) as one chunk. All 256 threads call it; the result is thread 0's.
+template <class Load, class Combine>
+__device__ double reduce_chunk(std::int64_t begin, std::int64_t end, const Load& load, const Combine& combine) {
+  double lanes[kLanesPerThread] = {0, 0, 0, 0};
+  const std::int64_t first = begin + static_cast<std::int64_t>(threadIdx.x) * kLanesPerThread;
+  for (std::int64_t row = first; row < end; row += math::kLanes) {
+#pragma unroll
+    for (int j = 0; j < kLanesPerThread; ++j) {
+      if (row + j < end) lanes[j] = combine(lanes[j], load(row + j));
+    }
+  }
+  return combine_lanes(lanes, combine);
 }
 
 namespace detail {

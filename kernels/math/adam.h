@@ -8,6 +8,7 @@
 // Everything here is in a math type T: float (also for 16-bit parameters) or double.
 
 #include <cstdint>
+#include <type_traits>
 
 #include <fusegrad/kernels/math/ieee.h>
 
@@ -82,7 +83,7 @@ struct AdamApply {
 // Scalars of a step.
 // ----------------------------------------------------------------------------------------------------
 
-enum class WeightDecay : std::int32_t { none, l2, decoupled };
+enum class WeightDecay : std::uint8_t { none, l2, decoupled };
 
 /// The options of one parameter group, as kernels see them.
 struct AdamGroup {
@@ -92,9 +93,8 @@ struct AdamGroup {
   double eps = 0;
   double weight_decay = 0;
   WeightDecay decay = WeightDecay::none;
-  std::int32_t maximize = 0;
-  std::int32_t amsgrad = 0;
-  std::int32_t padding = 0;
+  bool maximize = false;
+  bool amsgrad = false;
   bool operator==(const AdamGroup&) const = default;
 };
 
@@ -141,6 +141,29 @@ FUSEGRAD_HD AdamCoefficients<T> rounded(const AdamCoefficients<double>& c) {
   return {static_cast<T>(c.decay),           static_cast<T>(c.one_minus_beta1),  static_cast<T>(c.beta2),
           static_cast<T>(c.one_minus_beta2), static_cast<T>(c.sqrt_correction2), static_cast<T>(c.eps),
           static_cast<T>(c.step_size)};
+}
+
+/// The step that a parameter is about to make, worked out before it is known whether it will be made: the clock after
+/// it, and the coefficients in both math types.
+struct AdamPending {
+  AdamClock clock;
+  AdamCoefficients<double> in_f64;
+  AdamCoefficients<float> in_f32;
+
+  template <class T>
+  [[nodiscard]] FUSEGRAD_HD const AdamCoefficients<T>& coefficients() const {
+    if constexpr (std::is_same_v<T, double>) {
+      return in_f64;
+    } else {
+      return in_f32;
+    }
+  }
+};
+
+FUSEGRAD_HD AdamPending pending_step(const AdamClock& clock, const AdamGroup& group) {
+  const AdamClock next = advanced(clock, group);
+  const AdamCoefficients<double> coefficients = adam_coefficients(group, next);
+  return {next, coefficients, rounded<float>(coefficients)};
 }
 
 /// One element, all steps: updates p, m, v and, with AMSGrad, v_max from the unscaled and clipped gradient g.

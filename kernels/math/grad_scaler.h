@@ -35,7 +35,7 @@ FUSEGRAD_HD double clip_coefficient(double norm, double max_norm) {
   return coefficient > 1.0 ? 1.0 : coefficient;
 }
 
-/// What is done to every gradient before the update; missing pieces are neutral and not applied.
+/// What is done to every gradient before the update. A missing piece is left out.
 struct GradScalars {
   const float* inverse_scale = nullptr;
   const float* found_inf = nullptr;  ///< nonzero: the step is skipped
@@ -43,40 +43,41 @@ struct GradScalars {
   double clip_value = 0;  ///< 0: no clipping by value
 };
 
-/// `GradScalars` with the device scalars read.
-template <class M>
-struct GradFactors {
-  bool scaled = false;
-  bool clipped = false;
-  bool limited = false;
-  M inverse_scale = 1;
-  M clip = 1;
-  M limit = 0;
+/// `GradScalars` with the device scalars read. A missing piece has the value that changes no bit of a number, so that
+/// the loop over elements needs no branch.
+struct GradValues {
+  float inverse_scale = 1;
+  double clip = 1;
+  double limit = std::numeric_limits<double>::infinity();
 };
 
-template <class M>
-FUSEGRAD_HD GradFactors<M> read_factors(const GradScalars& scalars) {
-  GradFactors<M> f;
-  f.scaled = scalars.inverse_scale != nullptr;
-  f.clipped = scalars.clip_coefficient != nullptr;
-  f.limited = scalars.clip_value > 0;
-  if (f.scaled) f.inverse_scale = static_cast<M>(*scalars.inverse_scale);
-  if (f.clipped) f.clip = static_cast<M>(*scalars.clip_coefficient);
-  if (f.limited) f.limit = static_cast<M>(scalars.clip_value);
-  return f;
+FUSEGRAD_HD GradValues read_values(const GradScalars& scalars) {
+  GradValues values;
+  if (scalars.inverse_scale != nullptr) values.inverse_scale = *scalars.inverse_scale;
+  if (scalars.clip_coefficient != nullptr) values.clip = *scalars.clip_coefficient;
+  if (scalars.clip_value > 0) values.limit = scalars.clip_value;
+  return values;
 }
+
+/// The same in the math type of the gradients.
+template <class M>
+struct GradFactors {
+  M inverse_scale;
+  M clip;
+  M limit;
+  FUSEGRAD_HD explicit GradFactors(const GradValues& values)
+      : inverse_scale(static_cast<M>(values.inverse_scale)),
+        clip(static_cast<M>(values.clip)),
+        limit(static_cast<M>(values.limit)) {}
+};
 
 /// The gradient that the optimizer's formula sees: unscaled, clipped by norm, clipped by value.
 template <class G>
 FUSEGRAD_HD MathType<G> transformed_gradient(G raw, const GradFactors<MathType<G>>& f) {
-  MathType<G> g = convert<MathType<G>>(raw);
-  g = f.scaled ? scaled_gradient<G>(g, f.inverse_scale) : g;
-  g = f.clipped ? scaled_gradient<G>(g, f.clip) : g;
-  if (f.limited) {
-    g = clamped(g, f.limit);
-    if constexpr (std::is_same_v<G, BFloat16>) g = static_cast<float>(BFloat16(g));
-  }
-  return g;
+  const MathType<G> g = scaled_gradient<G>(convert<MathType<G>>(raw), f.inverse_scale);
+  const MathType<G> limited = clamped(scaled_gradient<G>(g, f.clip), f.limit);
+  if constexpr (std::is_same_v<G, BFloat16>) return static_cast<float>(BFloat16(limited));
+  return limited;
 }
 
 /// How the scale moves.
