@@ -13,6 +13,7 @@
 #include <fusegrad/autograd/cast_policy.h>
 #include <fusegrad/autograd/creation.h>
 #include <fusegrad/autograd/ops.h>
+#include <fusegrad/kernels/fused_adam.h>
 #include <fusegrad/optim/adam.h>
 #include <fusegrad/runtime/graph.h>
 #include <fusegrad/runtime/memory.h>
@@ -52,7 +53,8 @@ std::vector<Set> gpu_sets() {
           {"1_Gi", {1 << 30}, 2}};
 }
 
-enum class Run { adam, scaler, clip, clip_separate, clip_f16_gradients, clip_graph };
+enum class Run { adam, scaler, clip, clip_separate, clip_f16_gradients, clip_graph, one_launch, two_launches };
+enum class Timing { single, queued };
 
 std::string_view name(Run run) {
   switch (run) {
@@ -68,6 +70,10 @@ std::string_view name(Run run) {
       return "clip, f16 gradients";
     case Run::clip_graph:
       return "clip, captured";
+    case Run::one_launch:
+      return "clip, captured, one launch";
+    case Run::two_launches:
+      return "clip, captured, two launches";
   }
   return "";
 }
@@ -116,7 +122,8 @@ double copy_ceiling(Device device) {
   return 2.0 * static_cast<double>(from.bytes()) / times[times.size() / 2] / 1e6;
 }
 
-void optimizer_phase(benchmark::State& state, const Set& set, Run run, Device device, double ceiling) {
+void optimizer_phase(benchmark::State& state, const Set& set, Run run, Timing timing, Device device, double ceiling) {
+  const int phases = timing == Timing::single ? 1 : set.phases;
   std::int64_t numel = 0;
   for (const std::int64_t size : set.sizes) numel += size;
   double median = 0;
@@ -127,6 +134,8 @@ void optimizer_phase(benchmark::State& state, const Set& set, Run run, Device de
     (void)scaler.scale(zeros({}, {.device = device}));
     const optim::GradientClip clip{.max_norm = run == Run::scaler ? 0.0 : 1.0};
     std::function<void()> phase = [&] { scaler.step_and_update(optimizer, clip); };
+    if (run == Run::one_launch) optimizer.set_launch(kernels::AdamLaunch::one);
+    if (run == Run::two_launches) optimizer.set_launch(kernels::AdamLaunch::two);
     if (run == Run::adam) phase = [&] { optimizer.step(); };
     if (run == Run::clip_separate) {
       phase = [&] {
@@ -135,17 +144,19 @@ void optimizer_phase(benchmark::State& state, const Set& set, Run run, Device de
       };
     }
     for (int i = 0; i < 3; ++i) phase();
-    if (run == Run::clip_graph) phase = [graph = Graph::capture(device, phase)] { graph.replay(); };
+    if (run == Run::clip_graph || run == Run::one_launch || run == Run::two_launches) {
+      phase = [graph = Graph::capture(device, phase)] { graph.replay(); };
+    }
     synchronize(device);
     std::vector<double> seconds;
+    Event begin(device);
+    Event end(device);
     for (auto _ : state) {
-      Event begin(device);
-      Event end(device);
       begin.record();
-      for (int i = 0; i < set.phases; ++i) phase();
+      for (int i = 0; i < phases; ++i) phase();
       end.record();
       end.synchronize();
-      seconds.push_back(begin.elapsed_ms(end) / 1000 / set.phases);
+      seconds.push_back(begin.elapsed_ms(end) / 1000 / phases);
       state.SetIterationTime(seconds.back());
     }
     std::sort(seconds.begin(), seconds.end());
@@ -159,17 +170,20 @@ void optimizer_phase(benchmark::State& state, const Set& set, Run run, Device de
   if (ceiling > 0) state.counters["of_copy"] = bytes / median / 1e9 / ceiling;
 }
 
-void add(const Set& set, Run run, Device device, double ceiling) {
-  const std::string label = cat("optimizer_phase/", device.is_cpu() ? "cpu/" : "cuda/", set.name, "/", name(run));
+void add(const Set& set, Run run, Timing timing, Device device, double ceiling) {
+  const std::string label = cat("optimizer_phase/", device.is_cpu() ? "cpu/" : "cuda/", set.name, "/", name(run),
+                                timing == Timing::queued ? ", queued" : "");
   benchmark::RegisterBenchmark(label.c_str(),
-                               [=](benchmark::State& s) { optimizer_phase(s, set, run, device, ceiling); })
+                               [=](benchmark::State& s) { optimizer_phase(s, set, run, timing, device, ceiling); })
       ->UseManualTime()
-      ->Iterations(15)
+      ->Iterations(timing == Timing::single && set.phases > 2 ? 101 : 15)
       ->Unit(benchmark::kMicrosecond);
 }
 
 void register_all() {
-  for (const Run run : {Run::adam, Run::scaler, Run::clip}) add({"10_Mi", {10 << 20}, 1}, run, kCPU, 0);
+  for (const Run run : {Run::adam, Run::scaler, Run::clip}) {
+    add({"10_Mi", {10 << 20}, 1}, run, Timing::single, kCPU, 0);
+  }
   if (!cuda_is_available()) return;
   const double ceiling = copy_ceiling(kCUDA);
   empty_cache(kCUDA);
@@ -177,11 +191,16 @@ void register_all() {
   for (const Set& set : gpu_sets()) {
     for (const Run run :
          {Run::adam, Run::scaler, Run::clip, Run::clip_separate, Run::clip_f16_gradients, Run::clip_graph}) {
-      add(set, run, kCUDA, ceiling);
+      for (const Timing timing : {Timing::single, Timing::queued}) add(set, run, timing, kCUDA, ceiling);
     }
   }
+  // Where one launch stops being faster than two.
+  for (const std::int64_t count : {1, 8, 32, 128, 512, 1024, 2048, 4096, 8192}) {
+    const Set set{cat(count, "x1000"), std::vector<std::int64_t>(static_cast<std::size_t>(count), 1000), 50};
+    for (const Run run : {Run::one_launch, Run::two_launches}) add(set, run, Timing::queued, kCUDA, ceiling);
+  }
   // Twice 2^31 elements: 77 GB. Nothing may count in 32 bits.
-  add({"2x2_Gi", {std::int64_t{1} << 31, std::int64_t{1} << 31}, 1}, Run::clip, kCUDA, ceiling);
+  add({"2x2_Gi", {std::int64_t{1} << 31, std::int64_t{1} << 31}, 1}, Run::clip, Timing::single, kCUDA, ceiling);
 }
 
 }  // namespace

@@ -22,7 +22,8 @@
 
 namespace fusegrad::kernels {
 struct AdamTensor;
-}
+enum class AdamLaunch : std::uint8_t;
+}  // namespace fusegrad::kernels
 
 namespace fusegrad::optim {
 
@@ -141,6 +142,8 @@ class FusedAdam : public AdamFamily {
   /// Writes the low-precision weight copies that are up to date (autocast made them) in the same pass.
   void step(const GradTransform& transform) override;
   void amp_step(const AmpStep& what) override;
+  /// How many launches a GPU takes for a step; by default it depends on the size. For tests and measurements.
+  void set_launch(kernels::AdamLaunch launch) { launch_ = launch; }
 
  protected:
   FusedAdam();
@@ -159,6 +162,7 @@ class FusedAdam : public AdamFamily {
            const std::optional<kernels::ScaleUpdate>& scale_update);
   void mark_written();
   std::unique_ptr<Tables> tables_;
+  kernels::AdamLaunch launch_{};
 };
 
 /// AdamW over all parameters in one pass.

@@ -165,7 +165,8 @@ void FusedAdam::run(const math::GradScalars& grad, const GradCheck& check,
                        .clocks = static_cast<AdamClock*>(tables_->clocks->data()),
                        .grad = grad,
                        .check = check,
-                       .scale_update = scale_update});
+                       .scale_update = scale_update,
+                       .launch = launch_});
   mark_written();
 }
 

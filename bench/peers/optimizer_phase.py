@@ -1,8 +1,9 @@
 """The PyTorch side of bench/optimizer_phase.cpp: the same sets of parameters, timed the same way.
 
-Prints a line a case, "name<TAB>microseconds", the median over several batches of phases between two events. `adam` is
+Prints a line a case, "name<TAB>microseconds", a median over several times: of one phase between two events with an idle
+GPU before, and of several phases "queued" between two events. `adam` is
 Adam(fused=True) alone; `scaler` is scaler.step and update, and the f16 copies of all weights that autocast makes anew in
-every step (as one foreach copy, their best case); `clip` has unscale_ and clip_grad_norm_ before. `adam captured` is the
+every step (as one foreach copy, their best case); `clip` has unscale_ and clip_grad_norm_ before. `adam, captured` is the
 fused step in a CUDA graph.
 """
 
@@ -109,10 +110,11 @@ def main() -> None:
     for set_name, (sizes, phases) in SETS.items():
         parameters, optimizer = make(sizes, "cuda")
         for name, phase in phases_of(parameters, optimizer, "cuda").items():
-            print(f"optimizer_phase/cuda/{set_name}/{name}\t{time_cuda(phase, phases, 9):.2f}", flush=True)
+            print(f"optimizer_phase/cuda/{set_name}/{name}\t{time_cuda(phase, 1, 21):.2f}", flush=True)
+            print(f"optimizer_phase/cuda/{set_name}/{name}, queued\t{time_cuda(phase, phases, 9):.2f}", flush=True)
         del parameters, optimizer, phase
         torch.cuda.empty_cache()
-        print(f"optimizer_phase/cuda/{set_name}/adam captured\t{captured_step(sizes):.2f}", flush=True)
+        print(f"optimizer_phase/cuda/{set_name}/adam, captured\t{captured_step(sizes):.2f}", flush=True)
         torch.cuda.empty_cache()
 
 

@@ -12,25 +12,25 @@
 #include <map>
 #include <mutex>
 
-#include <cooperative_groups.h>
-
 #include <fusegrad/kernels/cuda/adam_update.cuh>
 #include <fusegrad/kernels/cuda/grad_check.cuh>
 
 namespace fusegrad::kernels::cuda {
 namespace {
 
+using fusegrad::cuda::GridBarrier;
 using fusegrad::cuda::launch;
 
 static_assert(kAdamThreads == kReduceThreads);
 
 struct CheckArguments {
-  const Piece* chunks;
-  std::int64_t chunk_count;
-  bool wanted;
+  const Piece* chunks = nullptr;
+  std::int64_t chunk_count = 0;
+  bool wanted = false;
   GradCheck what;
   CheckScratch scratch;
   MaybeScaleUpdate scale;
+  GridBarrier barrier = GridBarrier::none;  // of the launch that does it all
 };
 
 // One chunk of the reading pass. `inverse_scale` is what gradients are looked at times.
@@ -54,6 +54,7 @@ __device__ float read_inverse(const GradCheck& what) {
 template <class Norm>
 __global__ void __launch_bounds__(kAdamThreads)
     check_gradients_kernel(const AdamArguments args, const CheckArguments check, const Norm norm) {
+  fusegrad::cuda::let_next_launch_begin();
   const float inverse = read_inverse(check.what);
   check_one(args, check, blockIdx.x, inverse, norm);
   if (!is_last_block(check.scratch.finished)) return;
@@ -64,6 +65,7 @@ __global__ void __launch_bounds__(kAdamThreads)
 }
 
 __global__ void __launch_bounds__(kAdamThreads) prepare_kernel(const AdamArguments args) {
+  fusegrad::cuda::let_next_launch_begin();
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kAdamThreads + threadIdx.x;
   if (i < args.tensor_count) prepare_step(args, i);
 }
@@ -96,8 +98,10 @@ __device__ __forceinline__ void update_any_tile(const AdamArguments& args, const
 constexpr int kBlocksPerMultiprocessor = 4;
 
 __global__ void __launch_bounds__(kAdamThreads, kBlocksPerMultiprocessor) mixed_update(const AdamArguments args) {
+  const Piece tile = args.tiles[blockIdx.x];
+  fusegrad::cuda::wait_for_launch_before();
   if (is_skipped(args.grad)) return;
-  update_any_tile(args, args.tiles[blockIdx.x], math::read_values(args.grad));
+  update_any_tile(args, tile, math::read_values(args.grad));
 }
 
 // The whole phase, over f32 parameters with gradients of type G.
@@ -116,11 +120,7 @@ __global__ void __launch_bounds__(kAdamThreads, kBlocksPerMultiprocessor)
       prepare_step(args, check.chunks[c].tensor);
     }
   }
-  if (gridDim.x == 1) {
-    __syncthreads();
-  } else {
-    cooperative_groups::this_grid().sync();
-  }
+  fusegrad::cuda::wait_for_all_blocks(check.barrier);
   bool skip = !wanted && is_skipped(args.grad);
   if (wanted) {
     const Findings findings = all_findings(check.scratch, check.chunk_count, norm);
@@ -155,9 +155,6 @@ std::int64_t resident_blocks(Device device, void (*kernel)(Parameters...)) {
 
 // Above this many tiles the two launches are as fast, and a barrier brings nothing (docs/performance.md).
 constexpr std::int64_t kMostTilesOfOneLaunch = 4096;
-// Up to this many pieces one block alone is faster than many blocks and a barrier between them.
-constexpr std::int64_t kMostPiecesOfOneBlock = 4;
-
 bool wants_one_launch(const FusedAdamArgs& args) {
   // Code of one launch is made for the tables that models have and the norms that people clip by.
   if (!args.table.uniform_grad()) return false;
@@ -167,13 +164,20 @@ bool wants_one_launch(const FusedAdamArgs& args) {
 }
 
 template <class Norm, class G>
-void launch_whole_phase(Device device, const AdamArguments& args, const CheckArguments& check) {
+void launch_whole_phase(Device device, const AdamArguments& args, CheckArguments check) {
   const std::int64_t pieces = std::max(args.tile_count, check.chunk_count);
-  if (pieces <= kMostPiecesOfOneBlock) {
-    return launch(device, 1, kAdamThreads, whole_phase<Norm, G>, args, check, Norm{});
+  const bool has_clusters = fusegrad::cuda::device_properties(device.index).compute_capability_major >= 9;
+  std::int64_t blocks = pieces;
+  if (pieces == 1) {
+    check.barrier = GridBarrier::none;
+  } else if (pieces <= fusegrad::cuda::kMostClusterBlocks && has_clusters) {
+    check.barrier = GridBarrier::cluster;
+  } else {
+    check.barrier = GridBarrier::grid;
+    blocks = std::min(pieces, resident_blocks(device, whole_phase<Norm, G>));
   }
-  const std::int64_t blocks = std::min(pieces, resident_blocks(device, whole_phase<Norm, G>));
-  fusegrad::cuda::launch_cooperative(device, blocks, kAdamThreads, whole_phase<Norm, G>, args, check, Norm{});
+  fusegrad::cuda::launch_with_barrier(check.barrier, device, blocks, kAdamThreads, whole_phase<Norm, G>, args, check,
+                                      Norm{});
 }
 
 template <class G>
@@ -227,7 +231,7 @@ void fused_adam(const FusedAdamArgs& given) {
   }
   const std::optional<AdamKind>& kind = table.uniform_kind();
   if (kind && launch_uniform_update(device, *kind, args)) return;
-  launch(device, args.tile_count, kAdamThreads, mixed_update, args);
+  fusegrad::cuda::launch_early(device, args.tile_count, kAdamThreads, mixed_update, args);
 }
 
 }  // namespace fusegrad::kernels::cuda

@@ -6,7 +6,7 @@
 namespace fusegrad::kernels::cuda {
 namespace {
 
-using fusegrad::cuda::launch;
+using fusegrad::cuda::launch_early;
 using math::WeightDecay;
 
 // Six blocks a multiprocessor leave 40 registers a thread, enough for everything but AMSGrad.
@@ -15,14 +15,17 @@ constexpr int blocks_per_multiprocessor(bool amsgrad) { return amsgrad ? 5 : 6; 
 template <class G, class Options>
 __global__ void __launch_bounds__(kAdamThreads, blocks_per_multiprocessor(Options::amsgrad))
     uniform_update(const AdamArguments args) {
+  const Piece tile = args.tiles[blockIdx.x];
+  fusegrad::cuda::wait_for_launch_before();
   if (is_skipped(args.grad)) return;
-  update_tile<float, G, Options>(args, args.tiles[blockIdx.x], math::read_values(args.grad));
+  update_tile<float, G, Options>(args, tile, math::read_values(args.grad));
 }
 
 template <class G, bool kAmsgrad, WeightDecay kDecay>
 void launch_with_copy(Device device, CopyKind copy, const AdamArguments& args) {
   const auto go = [&]<CopyKind kCopy>() {
-    launch(device, args.tile_count, kAdamThreads, uniform_update<G, StaticOptions<kAmsgrad, kDecay, kCopy>>, args);
+    launch_early(device, args.tile_count, kAdamThreads, uniform_update<G, StaticOptions<kAmsgrad, kDecay, kCopy>>,
+                 args);
   };
   switch (copy) {
     case CopyKind::none:

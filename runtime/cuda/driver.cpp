@@ -76,6 +76,7 @@ DeviceObjects& objects(int device) {
     const DeviceGuard guard(device);
     keep_pool_memory(device);
     DeviceProperties& p = found.properties;
+    FUSEGRAD_CUDA_CHECK(cudaDeviceGetAttribute(&p.compute_capability_major, cudaDevAttrComputeCapabilityMajor, device));
     FUSEGRAD_CUDA_CHECK(cudaDeviceGetAttribute(&p.multiprocessors, cudaDevAttrMultiProcessorCount, device));
     FUSEGRAD_CUDA_CHECK(
         cudaDeviceGetAttribute(&p.threads_per_multiprocessor, cudaDevAttrMaxThreadsPerMultiProcessor, device));

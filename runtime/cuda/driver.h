@@ -63,6 +63,7 @@ void zero(void* dst, std::size_t bytes, int device, void* stream);
 
 /// Multiprocessors, and the threads one of them holds: the launch geometry of the CUDA generator depends on both.
 struct DeviceProperties {
+  int compute_capability_major = 0;
   int multiprocessors = 0;
   int threads_per_multiprocessor = 0;
 };
