@@ -124,8 +124,9 @@ __global__ void __launch_bounds__(kAdamThreads, kBlocksPerMultiprocessor)
   bool skip = !wanted && is_skipped(args.grad);
   if (wanted) {
     const Findings findings = all_findings(check.scratch, check.chunk_count, norm);
-    // Behind the barrier every block has read the inverse scale, so it may move.
-    if (blockIdx.x == 0 && threadIdx.x == 0) publish(findings, check.what, check.scale);
+    // Behind the barrier every block has read the inverse scale, so it may move. The last block has the least to
+    // update.
+    if (blockIdx.x == gridDim.x - 1 && threadIdx.x == 0) publish(findings, check.what, check.scale);
     if (check.what.clip_coefficient != nullptr) {
       grad.clip = math::clip_coefficient(findings.norm, check.what.max_norm);
     }

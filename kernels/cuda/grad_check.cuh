@@ -51,12 +51,12 @@ __device__ void check_chunk(const G* g, std::int64_t begin, std::int64_t end, fl
     bad = bad || !math::is_finite(raw * factor);
     lanes[lane] = norm.accumulate(lanes[lane], static_cast<double>(math::scaled_gradient<G>(raw, factor)));
   });
+  double sum = 0;
   if constexpr (!std::is_same_v<Norm, math::NoNorm>) {
-    const double sum = combine_lanes(lanes, [&](double a, double b) { return norm.combine(a, b); });
-    if (threadIdx.x == 0) scratch.norm[chunk] = sum;
+    sum = combine_lanes(lanes, [&](double a, double b) { return norm.combine(a, b); });
   }
   const int any = __syncthreads_or(bad ? 1 : 0);
-  if (threadIdx.x == 0) scratch.nonfinite[chunk] = any;
+  if (threadIdx.x == 0) scratch.findings[chunk] = {.norm = sum, .nonfinite = any};
 }
 
 /// The findings of all chunks together. All 256 threads of a block call it, and all get the result.
@@ -64,11 +64,14 @@ template <class Norm>
 __device__ Findings all_findings(const CheckScratch& scratch, std::int64_t chunks, const Norm& norm) {
   __shared__ double total;
   int bad = 0;
-  for (std::int64_t i = threadIdx.x; i < chunks; i += kReduceThreads) bad |= scratch.nonfinite[i];
+  double lanes[kLanesPerThread] = {0, 0, 0, 0};
+  constexpr int kRows = 2;  // as many registers as eight rows of gradients
+  for_each_lane<kRows>(static_cast<const ChunkFindings*>(scratch.findings), 0, chunks,
+                       [&](int lane, const ChunkFindings& found) {
+                         bad |= static_cast<int>(found.nonfinite);
+                         lanes[lane] = norm.combine(lanes[lane], found.norm);
+                       });
   if constexpr (!std::is_same_v<Norm, math::NoNorm>) {
-    double lanes[kLanesPerThread] = {0, 0, 0, 0};
-    for_each_lane(static_cast<const double*>(scratch.norm), 0, chunks,
-                  [&](int lane, double sum) { lanes[lane] = norm.combine(lanes[lane], sum); });
     const double sum = combine_lanes(lanes, [&](double a, double b) { return norm.combine(a, b); });
     if (threadIdx.x == 0) total = norm.total(sum);
   }
@@ -76,16 +79,21 @@ __device__ Findings all_findings(const CheckScratch& scratch, std::int64_t chunk
   return {.norm = std::is_same_v<Norm, math::NoNorm> ? 0.0 : total, .nonfinite = nonfinite};
 }
 
+__device__ inline math::ScalerState read_state(const ScalerPointers& state) {
+  return {*state.scale, *state.inverse_scale, *state.growth_tracker, *state.skipped, *state.skipped_in_a_row};
+}
+
+__device__ inline void write_state(const ScalerPointers& to, const math::ScalerState& state) {
+  *to.scale = state.scale;
+  *to.inverse_scale = state.inverse;
+  *to.growth_tracker = state.growth_tracker;
+  *to.skipped = state.skipped;
+  *to.skipped_in_a_row = state.skipped_in_a_row;
+}
+
 /// Moves the scale. One thread of a launch calls it.
-__device__ inline void move_scale(const ScalerPointers& state, bool found_inf, const math::ScalerOptions& options) {
-  const math::ScalerState now{*state.scale, *state.inverse_scale, *state.growth_tracker, *state.skipped,
-                              *state.skipped_in_a_row};
-  const math::ScalerState next = math::updated(now, found_inf, options);
-  *state.scale = next.scale;
-  *state.inverse_scale = next.inverse;
-  *state.growth_tracker = next.growth_tracker;
-  *state.skipped = next.skipped;
-  *state.skipped_in_a_row = next.skipped_in_a_row;
+__device__ inline void move_scale(const ScaleUpdate& update, bool found_inf) {
+  write_state(update.state, math::updated(read_state(update.state), found_inf, update.options));
 }
 
 /// A `ScaleUpdate` or none, in a form that travels as a kernel argument.
@@ -101,7 +109,7 @@ __device__ inline void publish(const Findings& findings, const GradCheck& check,
   if (check.clip_coefficient != nullptr) {
     *check.clip_coefficient = math::clip_coefficient(findings.norm, check.max_norm);
   }
-  if (scale.wanted) move_scale(scale.update.state, findings.nonfinite, scale.update.options);
+  if (scale.wanted) move_scale(scale.update, findings.nonfinite);
 }
 
 /// True in all threads of the block that comes here last of all blocks of the launch; it then sees what the others

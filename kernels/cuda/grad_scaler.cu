@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(kReduceThreads)
       return convert<G>(math::scaled_gradient<G>(raw, factor));
     });
     const int any = __syncthreads_or(bad ? 1 : 0);
-    if (threadIdx.x == 0) scratch.nonfinite[blockIdx.x] = any;
+    if (threadIdx.x == 0) scratch.findings[blockIdx.x] = {.norm = 0, .nonfinite = any};
   }
   if (!is_last_block(scratch.finished)) return;
   const Findings findings = all_findings(scratch, list.chunk_count, math::NoNorm{});
@@ -83,7 +83,7 @@ __global__ void __launch_bounds__(kReduceThreads) clamp(List list, double limit)
 __global__ void update_kernel(ScaleUpdate update, const float* const* found_inf, std::int64_t count) {
   bool found = false;
   for (std::int64_t i = 0; i < count; ++i) found = found || *found_inf[i] != 0.0f;
-  move_scale(update.state, found, update.options);
+  move_scale(update, found);
 }
 
 // At least one block, so that "no gradients" is found out, too.

@@ -38,10 +38,9 @@ __device__ double combine_lanes(const double (&lanes)[kLanesPerThread], const Co
 }
 
 /// Calls `visit(lane, element)` for the elements of this thread's lanes in [begin, end), in order. Many loads are under
-/// way at once: eight rows of lanes, as vectors where the address allows it.
-template <class T, class Visit>
+/// way at once: `kRows` rows of lanes, as vectors where the address allows it.
+template <int kRows = 8, class T, class Visit>
 __device__ void for_each_lane(const T* elements, std::int64_t begin, std::int64_t end, const Visit& visit) {
-  constexpr int kRows = 8;
   using Four = Vector<T, kLanesPerThread>;
   std::int64_t row = begin + static_cast<std::int64_t>(threadIdx.x) * kLanesPerThread;
   if (is_aligned<T, kLanesPerThread>(elements + begin)) {
