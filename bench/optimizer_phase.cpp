@@ -13,6 +13,8 @@
 #include <fusegrad/autograd/cast_policy.h>
 #include <fusegrad/autograd/creation.h>
 #include <fusegrad/autograd/ops.h>
+#include <fusegrad/bench/copy_ceiling.h>
+#include <fusegrad/bench/parameter_sets.h>
 #include <fusegrad/kernels/fused_adam.h>
 #include <fusegrad/optim/adam.h>
 #include <fusegrad/runtime/graph.h>
@@ -22,34 +24,15 @@
 namespace {
 
 using namespace fusegrad;
-
-/// Sizes of one model's parameters.
-struct Set {
-  std::string name;
-  std::vector<std::int64_t> sizes;
-  int phases;  ///< queued between two events
-};
-
-// The 148 tensors of GPT-2 124M.
-std::vector<std::int64_t> gpt2_sizes() {
-  constexpr std::int64_t kWidth = 768;
-  std::vector<std::int64_t> sizes{50257 * kWidth, 1024 * kWidth};
-  for (int layer = 0; layer < 12; ++layer) {
-    for (const std::int64_t size : {kWidth, kWidth, 3 * kWidth * kWidth, 3 * kWidth, kWidth * kWidth, kWidth, kWidth,
-                                    kWidth, 4 * kWidth * kWidth, 4 * kWidth, 4 * kWidth * kWidth, kWidth}) {
-      sizes.push_back(size);
-    }
-  }
-  sizes.insert(sizes.end(), {kWidth, kWidth});
-  return sizes;
-}
+using bench::copy_ceiling;
+using Set = bench::ParameterSet;
 
 std::vector<Set> gpu_sets() {
   return {{"10x10+10", {100, 10}, 200},
           {"1000x1000", std::vector<std::int64_t>(1000, 1000), 100},
           {"1000x65536", std::vector<std::int64_t>(1000, 65536), 10},
           {"16_Mi", {16 << 20}, 20},
-          {"gpt2", gpt2_sizes(), 5},
+          {"gpt2", bench::gpt2_sizes(), 5},
           {"1_Gi", {1 << 30}, 2}};
 }
 
@@ -102,24 +85,6 @@ std::vector<Tensor> make_parameters(const Set& set, Run run, Device device) {
     parameters.push_back(parameter);
   }
   return parameters;
-}
-
-/// GB/s of a device-to-device copy, counting what is read and what is written; the ceiling of everything here.
-double copy_ceiling(Device device) {
-  const Tensor from = zeros({1 << 30}, {.device = device});
-  const Tensor to = empty_like(from);
-  std::vector<double> times;
-  for (int i = 0; i < 11; ++i) {
-    Event begin(device);
-    Event end(device);
-    begin.record();
-    copy_bytes(to.raw(), device, from.raw(), device, from.bytes());
-    end.record();
-    end.synchronize();
-    times.push_back(begin.elapsed_ms(end));
-  }
-  std::sort(times.begin(), times.end());
-  return 2.0 * static_cast<double>(from.bytes()) / times[times.size() / 2] / 1e6;
 }
 
 void optimizer_phase(benchmark::State& state, const Set& set, Run run, Timing timing, Device device, double ceiling) {
@@ -186,7 +151,6 @@ void register_all() {
   }
   if (!cuda_is_available()) return;
   const double ceiling = copy_ceiling(kCUDA);
-  empty_cache(kCUDA);
   benchmark::AddCustomContext("copy_gb_per_s", cat(ceiling));
   for (const Set& set : gpu_sets()) {
     for (const Run run :
